@@ -1,0 +1,320 @@
+"""The configuration: one typed tree. The string under a field is its documentation.
+
+``docs/configuration.md`` is generated from this file. Unknown keys are refused, numbers are
+numbers (``1e-6`` too, ``true`` is not one), and rules that span fields live in
+:mod:`phalanx.config.rules`, so that one message can list every fault.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class LoraSettings(Section):
+    rank: int = Field(16, ge=1)
+    """Rank of a new adapter; an existing adapter keeps its own."""
+    alpha: Positive = 32
+    """LoRA alpha of a new adapter."""
+    dropout: Share = 0.0
+    """Dropout inside a new adapter while it trains."""
+    targets: list[str] | Literal["all-linear", "attention"] = "all-linear"
+    """Which layers get an adapter: all linear ones, the attention projections, or module names."""
+
+
+class OptimiserSettings(Section):
+    learning_rate: Positive = 1e-6
+    """Largest learning rate, reached after the warm-up."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after the warm-up."""
+    warmup: Share = 0.1
+    """Share of the optimiser steps spent warming up; never so long that nothing trains."""
+    weight_decay: float = Field(0.0, ge=0)
+    epochs: int = Field(1, ge=1)
+    """Passes over the examples."""
+    batch_size: int = Field(8, ge=1)
+    """Examples in one forward pass."""
+    accumulate: int = Field(1, ge=1)
+    """Batches that make one optimiser step."""
+    max_length: int = Field(2048, ge=8)
+    """Tokens of prompt plus response. Longer examples are dropped and counted, never cut."""
+    max_prompt_length: int | None = Field(None, ge=4)
+    """Tokens of the prompt alone; longer ones are dropped and counted."""
+    max_grad_norm: Positive = 1.0
+    lora: LoraSettings = LoraSettings()
+
+
+class MemberSettings(Section):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Short unique name; letters, digits, dot, dash and underscore."""
+    model: str | None = None
+    """Base weights: `builtin:smollm2-135m`, a folder, a `.gguf` file, or a hub id. Default: `pool.base`."""
+    adapter: str | None = None
+    """LoRA adapter on top: a PEFT folder, or `hub:org/name`."""
+    system: str = ""
+    """System prompt, used the same way for answering and for training."""
+    engine: Literal["hf", "scripted"] = "hf"
+    """What runs the member."""
+    roles: list[Literal["contest", "judge", "learn"]] = ["contest", "judge", "learn"]
+    """A pure judge has `[judge]`; a frozen member `[contest, judge]`."""
+    family: str = ""
+    """Members of one family may share blind spots; used by reports and family weights."""
+    reputation: float | None = Field(None, gt=0)
+    """Reputation at the start; default: the reputation rule's own."""
+    gpus: int = Field(0, ge=0)
+    """GPUs the member holds while loaded; 0 means it shares the run's device."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Precision of the weights; auto is bfloat16 where the device computes it well."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with this model. Off unless you know the code."""
+
+
+class RecruitTraining(OptimiserSettings):
+    learning_rate: Positive = 5e-4
+    schedule: Literal["cosine", "linear", "constant"] = "linear"
+    epochs: int = Field(2, ge=1)
+    batch_size: int = Field(16, ge=1)
+
+
+class RecruitSettings(Section):
+    data: str = "builtin:skills"
+    """Demonstrations with a domain each: `builtin:skills`, or a JSONL/CSV/Parquet file with
+    the columns instruction, response and domain."""
+    specialists: dict[str, list[str]]
+    """Member name -> the domains it learns. Let them overlap: a duel needs judges who know."""
+    examples_per_domain: int = Field(200, ge=1)
+    """Demonstrations a specialist sees of each of its domains; each specialist draws its own."""
+    train: RecruitTraining = RecruitTraining()
+
+
+class PoolSettings(Section):
+    base: str | None = None
+    """Base weights of every member that names none."""
+    members: list[MemberSettings] = []
+    """The members. Those that share a base share its weights in memory."""
+    recruit: RecruitSettings | None = None
+    """Make (further) members from the base by supervised fine-tuning before the first iteration."""
+
+
+class InstructionSettings(Section):
+    source: str = ""
+    """A JSONL, CSV or Parquet file, `hub:org/name`, or `builtin:skills`."""
+    column: str = "instruction"
+    """Column or field that holds the instruction."""
+    split: str = "train"
+    """Split of a hub data set."""
+    limit: int | None = Field(None, ge=1)
+    """Use at most this many (the first ones, after cleaning)."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """What to do when a row cannot be used: refuse to start (all are listed), or skip and count."""
+    duplicates: Literal["keep", "drop"] = "drop"
+    """Instructions with the same text under another id."""
+
+
+class MatchSettings(Section):
+    duels: int = Field(1000, ge=1)
+    """Duels, each on one fresh instruction, in an iteration."""
+    random_probability: Share = 0.2
+    """Chance that an opponent is drawn from everybody (the papers' alpha)."""
+    nearest: int = Field(3, ge=1)
+    """Otherwise it is drawn from this many nearest in reputation (k); ties are broken at random."""
+    active: Literal["shuffled", "in_order"] = "shuffled"
+    """How the active member goes round the pool."""
+
+
+class AnswerSettings(Section):
+    temperature: float = Field(0.7, ge=0)
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    top_k: int = Field(50, ge=0)
+    """0 is off (slow on a CPU: the whole vocabulary is sorted)."""
+    max_new_tokens: int = Field(512, ge=1)
+    """A response that reaches it is marked truncated."""
+
+
+class JudgeSettings(Section):
+    protocol: Literal["rubric", "expected", "pairwise", "likelihood"] = "rubric"
+    """`rubric`: JSON score written out, each response alone (the paper). `expected`: the mean of
+    the score's probabilities, one forward pass. `pairwise`: both orders, a win needs both.
+    `likelihood`: mean log-probability of the response; for models too small to follow a prompt."""
+    temperature: float = Field(0.7, ge=0)
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    top_k: int = Field(50, ge=0)
+    max_new_tokens: int = Field(256, ge=1)
+    low: int = 1
+    """Lowest score."""
+    high: int = 10
+    """Highest score."""
+    template: str | None = None
+    """A file with your own prompt; it must hold the protocol's placeholders."""
+    per_duel: int | None = Field(None, ge=1)
+    """Ask only this many judges of each duel, drawn at random; default: all who may."""
+    quorum: Share = 0.5
+    """Share of the asked judges who must be readable, or the duel has no outcome."""
+    max_unreadable: Share = 0.5
+    """Stop the run when a larger share of an iteration's judgments cannot be read."""
+
+
+class AggregateSettings(Section):
+    rule: Literal["mean", "reputation", "median", "one_coin"] = "reputation"
+    """How judgments become an outcome: plain mean, weighted by the judges' reputation at the
+    start of the iteration (the paper), median of differences, or reliability by one-coin EM."""
+    standardise: bool = False
+    """Divide each judge's score differences by their spread over the iteration first."""
+
+
+class SpartaReputation(Section):
+    rule: Literal["sparta"] = "sparta"
+    initial: Positive = 100
+    deviation: Positive = 0.5
+    """Deviation at the start."""
+    k_start: Positive = 10
+    k_min: Positive = 5
+    k_decay: Share = 0.9
+    k_steps: Positive = 10
+    """K = max(k_min, k_start * k_decay ** (duels so far / k_steps)), carried over iterations."""
+    scale: Positive = 20
+    """Divides every change (lambda)."""
+    epsilon: float = Field(0.01, ge=0)
+    """Smallest gap factor."""
+    floor: float = Field(10, ge=0)
+    window: int = Field(10, ge=2)
+    """Recent actual changes whose spread is the deviation."""
+    min_deviation: Positive = 0.1
+    restart_each_iteration: bool = False
+    """Start K and the window anew each iteration, as the released code does."""
+    fade: Literal["none", "static", "dynamic"] = "none"
+    """The released code's fade-out: from the third iteration on, one more of the lowest-ranked
+    members has its scores multiplied by 0, 0.1, 0.2 ... in the reputation update."""
+
+
+class EloReputation(Section):
+    rule: Literal["elo"] = "elo"
+    initial: Positive = 100
+    k: Positive = 4
+    """Largest change in one duel."""
+    spread: Positive = 40
+    """A lead of this much means odds of ten to one."""
+    floor: float = Field(1, ge=0)
+
+
+class BradleyTerryReputation(Section):
+    rule: Literal["bradley_terry"] = "bradley_terry"
+    initial: Positive = 100
+    spread: Positive = 20
+    """Reputation points for one unit of the fitted log-strength."""
+    regularise: Positive = 0.1
+    """Pulls members with few duels towards the middle (choix's alpha)."""
+    floor: float = Field(1, ge=0)
+
+
+class FrozenReputation(Section):
+    rule: Literal["frozen"] = "frozen"
+    initial: Positive = 100
+
+
+ReputationSettings = Annotated[
+    SpartaReputation | EloReputation | BradleyTerryReputation | FrozenReputation,
+    Field(discriminator="rule"),
+]
+
+
+class PairSettings(Section):
+    margin: float = Field(0.0, ge=0)
+    """Smallest difference of the aggregated scores that makes a pair; exact ties never do."""
+    keep: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Keep this share of an iteration's pairs, those with the largest margin."""
+    truncated: Literal["rejected_only", "drop", "allow"] = "rejected_only"
+    """A response that hit the token limit: may be rejected but never chosen, drops the pair, or
+    is used like any other (no end token is ever trained after it)."""
+    max_length_ratio: float | None = Field(None, gt=0)
+    """Drop a pair whose chosen response is longer than this many times the rejected one."""
+    weight_by_margin: bool = False
+    """Weight each pair's loss by its margin (mean weight 1)."""
+
+
+class TrainSettings(OptimiserSettings):
+    method: Literal["dpo", "none"] = "dpo"
+    """`none` stops after the pairs: a preference data set and no training."""
+    scope: Literal["all", "own"] = "all"
+    """Learn from every duel's pair (the paper), or only from one's own duels."""
+    beta: Positive = 0.1
+    """DPO's beta."""
+    nll_weight: float = Field(0.0, ge=0)
+    """Weight of an added negative log-likelihood of the chosen response."""
+    reference: Literal["start", "initial"] = "start"
+    """DPO's reference: the member at the start of the iteration (the paper), or before the run."""
+    label_noise: Share = 0.0
+    """Swap chosen and rejected with this chance: 0.5 is the random-winner control."""
+
+
+class TaskSettings(Section):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    source: str
+    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally) domain."""
+    match: Literal["exact", "number", "choice", "contains"] = "exact"
+    """How a response is compared with the answer."""
+    limit: int | None = Field(None, ge=1)
+    """Items of each domain."""
+
+
+class EvaluateSettings(Section):
+    tasks: list[TaskSettings] = []
+    """What every member is measured on, before, after each iteration, and at the end."""
+    dev_share: Share = 0.3
+    """Share of each task's items that chooses checkpoints; results are reported on the rest."""
+    max_new_tokens: int = Field(256, ge=1)
+    """Responses are greedy."""
+    every: int = Field(1, ge=1)
+    """Measure after every so many iterations; the last one always."""
+
+
+class ResourceSettings(Section):
+    device: str = "auto"
+    """auto, cpu, cuda, or cuda:N."""
+    gpus: int | None = Field(None, ge=0)
+    """GPUs to count with; default: those the machine has."""
+    keep_all_loaded: bool = False
+    """Hold every base at once. Otherwise they take turns."""
+    batch_size: int = Field(32, ge=1)
+    """Requests in one batch of an engine."""
+    batch_tokens: int = Field(16384, ge=256)
+    """Prompt plus new tokens in one batch of an engine."""
+    merge_adapters: bool = True
+    """Set the weights to base + adapter while a member serves: twice as fast on a CPU. Off:
+    serve through the adapter (exact where changes are smaller than the weights' precision)."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of torch; default: its own choice."""
+
+
+class Config(Section):
+    seed: int = Field(0, ge=0)
+    """Same configuration and seed: same ledger on the local engine."""
+    method: Literal["sparta"] = "sparta"
+    iterations: int = Field(8, ge=1)
+    without: list[Literal["reputation", "match-making"]] = []
+    """The paper's ablations: uniform judge weights; opponents fully at random."""
+    output: str = ""
+    """The run's folder; default: runs/ and the name of the configuration file."""
+    pool: PoolSettings = PoolSettings()
+    instructions: InstructionSettings = InstructionSettings()
+    match: MatchSettings = MatchSettings()
+    answer: AnswerSettings = AnswerSettings()
+    judge: JudgeSettings = JudgeSettings()
+    aggregate: AggregateSettings = AggregateSettings()
+    reputation: ReputationSettings = SpartaReputation()
+    pairs: PairSettings = PairSettings()
+    train: TrainSettings = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    resources: ResourceSettings = ResourceSettings()

@@ -1,0 +1,361 @@
+"""The records that flow through Phalanx, and the two protocols that move them.
+
+Every record is frozen. A worked example stands in each docstring; read this file first and the
+rest of the package is plumbing. Directions are always spelled out (``left``/``right``,
+``chosen``/``rejected``), never hidden in a sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Role = Literal["system", "user", "assistant"]
+Winner = Literal["left", "right"]
+FinishReason = Literal["stop", "length", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message: ``Message("user", "Name a prime.")``."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One version of one model of the pool. A trained member is a new record, version + 1.
+
+    >>> Member(name="ada", base="builtin:smollm2-135m", adapter="runs/x/adapters/iteration-1/ada",
+    ...        version=1).key
+    'ada@1'
+    """
+
+    name: str
+    base: str
+    adapter: str | None = None
+    version: int = 0
+    system: str = ""
+    engine: str = "hf"
+    dtype: str = "auto"
+    trust_remote_code: bool = False
+    family: str = ""
+    roles: tuple[str, ...] = ("contest", "judge", "learn")
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A prompt that members answer; ``answer`` is set only where a reference is known."""
+
+    id: str
+    text: str
+    domain: str = ""
+    answer: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Write text. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = 50
+    max_new_tokens: int = 512
+    kind: Literal["sampling"] = "sampling"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Probability of each option string, given that the assistant turn starts with ``prefix``.
+
+    The probabilities are those of a decoder restricted to the options, so they sum to one;
+    ``Response.option_mass`` says how much of its unrestricted probability the model gave them.
+
+    >>> Options(prefix='{"score": ', options=tuple(str(n) for n in range(1, 11))).options[-1]
+    '10'
+    """
+
+    prefix: str
+    options: tuple[str, ...]
+    kind: Literal["options"] = "options"
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """Log-probability of ``completion`` as the assistant turn (text tokens only, no end token)."""
+
+    completion: str
+    kind: Literal["likelihood"] = "likelihood"
+
+
+Want = Sampling | Options | Likelihood
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to one member.
+
+    ``id`` is a content id (:func:`phalanx.identity.content_id`): the same question in the same
+    place of the run has the same id, which is how a resumed run knows what is owed.
+    ``seed`` fixes the noise of this response alone. ``shortenable`` lists exact parts of the
+    messages (judged texts) that an engine may shorten in the middle, with a visible mark, when
+    the prompt does not fit; anything else that does not fit is a ``too_long`` failure.
+    """
+
+    id: str
+    member: Member
+    messages: tuple[Message, ...]
+    want: Want
+    purpose: str
+    seed: int = 0
+    shortenable: tuple[str, ...] = ()
+
+
+FailureKind = Literal["too_long", "engine", "timeout", "refused", "empty", "truncated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request has no result. ``transient`` ones are worth asking again."""
+
+    kind: FailureKind
+    message: str
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a request: exactly one of ``error`` or the field that was wanted is set.
+
+    Sampling fills ``text`` and ``finish_reason`` ("length" = hit the token limit = truncated),
+    Options fills ``probabilities`` (option -> probability) and ``option_mass``,
+    Likelihood fills ``logprob_sum`` (nats) and ``num_scored_tokens``.
+    """
+
+    request_id: str
+    text: str | None = None
+    finish_reason: FinishReason = ""
+    probabilities: dict[str, float] | None = None
+    option_mass: float | None = None
+    logprob_sum: float | None = None
+    num_scored_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    num_shortened_tokens: int = 0
+    flags: tuple[str, ...] = ()
+    error: Failure | None = None
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Two contestants on one instruction. ``left`` is the active member; sides mean no more.
+
+    >>> Duel(id="d0", instruction=Instruction("i1", "2+2?"), left="ada", right="bob",
+    ...      matched="near").contestants
+    ('ada', 'bob')
+    """
+
+    id: str
+    instruction: Instruction
+    left: str
+    right: str
+    matched: Literal["random", "near", "round_robin"] = "near"
+
+    @property
+    def contestants(self) -> tuple[str, str]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """One judge's verdict on one duel. A side that could not be read is None, never a number.
+
+    ``score_left``/``score_right`` are on the protocol's own scale. For pairwise judging they are
+    1/0, 0/1 or 0.5/0.5. ``reason`` says why a score is missing; ``raw`` keeps what the judge
+    wrote, or its probabilities, per side, so that it can be read again later.
+    """
+
+    duel_id: str
+    judge: str
+    protocol: str
+    score_left: float | None
+    score_right: float | None
+    reason: str = ""
+    flipped: bool = False
+    raw: dict[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+    @property
+    def readable(self) -> bool:
+        return self.score_left is not None and self.score_right is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the judges together say of a duel. ``status`` is the duel's one final state.
+
+    ``decided`` (winner set), ``tie``, ``no_quorum`` (too few readable judgments) or
+    ``unanswered`` (a contestant's response is missing). ``score_*`` are None unless judged.
+    ``agreement`` is the weighted share of judges on the winner's side.
+    """
+
+    duel_id: str
+    status: Literal["decided", "tie", "no_quorum", "unanswered"]
+    winner: Winner | None = None
+    score_left: float | None = None
+    score_right: float | None = None
+    num_judges: int = 0
+    num_missing: int = 0
+    agreement: float | None = None
+    reason: str = ""
+
+    @property
+    def margin(self) -> float:
+        """Absolute difference of the aggregated scores; 0 where there is none."""
+        if self.score_left is None or self.score_right is None:
+            return 0.0
+        return abs(self.score_left - self.score_right)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A member's reputation: value, deviation, recent actual changes, number of updates."""
+
+    value: float = 100.0
+    deviation: float = 0.5
+    changes: tuple[float, ...] = ()
+    num_updates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReputationChange:
+    """One member's reputation before and after one duel (or one batch fit: ``duel_id`` "")."""
+
+    duel_id: str
+    member: str
+    before: float
+    after: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """``prompt``/``chosen``/``rejected`` in TRL's sense, with where they came from.
+
+    ``drop`` is empty for a pair that trains and names the reason otherwise (``tie``,
+    ``identical``, ``empty``, ``unscored``, ``too_long``, ``truncated``, ``margin``, ``length``).
+    A dropped pair keeps what is known of it, so that the sums add up.
+    """
+
+    id: str
+    instruction: Instruction
+    chosen: str = ""
+    rejected: str = ""
+    chosen_member: str = ""
+    rejected_member: str = ""
+    margin: float = 0.0
+    weight: float = 1.0
+    chosen_truncated: bool = False
+    rejected_truncated: bool = False
+    drop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One SFT row: a prompt and the response to learn."""
+
+    id: str
+    prompt: str
+    response: str
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What training one member produced. ``steps`` holds one dict of health signals a step."""
+
+    member: Member
+    num_examples: int
+    num_dropped: dict[str, int]
+    steps: tuple[dict[str, float], ...]
+    summary: dict[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """What a method sees at the start of an iteration; ``standings`` is carried over."""
+
+    number: int
+    seed: int
+    members: tuple[Member, ...]
+    instructions: tuple[Instruction, ...]
+    standings: dict[str, Standing]
+    reliability: dict[str, float]
+    num_duels_before: int = 0
+    faded: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationResult:
+    """What a method hands back: every row the ledger needs, and the carried-over state."""
+
+    duels: tuple[Duel, ...]
+    responses: dict[tuple[str, str], str]
+    judgments: tuple[Judgment, ...]
+    outcomes: tuple[Outcome, ...]
+    changes: tuple[ReputationChange, ...]
+    standings: dict[str, Standing]
+    reliability: dict[str, float]
+    pairs: tuple[PreferencePair, ...]
+    metrics: dict[str, float]
+
+
+class Engine(Protocol):
+    """Requests in, the same number of responses out, in order. Synchronous and batched.
+
+    ``plan`` cuts a whole phase into batches (lists of positions). It depends on the requests
+    alone, so a resumed run forms the same batches as an uninterrupted one. A request that fails
+    is a Response with ``error`` set; an exception means that the engine itself is broken.
+    """
+
+    def plan(self, requests: Sequence[Request]) -> list[list[int]]: ...
+
+    def respond(self, requests: Sequence[Request]) -> list[Response]: ...
+
+    def close(self) -> None: ...
+
+
+class Ask(Protocol):
+    """A method's only power: put questions to members, get responses in the same order."""
+
+    def __call__(self, phase: str, requests: Sequence[Request]) -> list[Response]: ...
+
+
+class Progress(Protocol):
+    """Where long steps report: a terminal bar, a JSON line, or nothing."""
+
+    def start(self, phase: str, total: int, unit: str = "") -> None: ...
+
+    def advance(self, amount: int = 1) -> None: ...
+
+    def finish(self, note: str = "") -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Executor(Protocol):
+    """``map(function, jobs)``: results in the order of the jobs, one at a time as they end."""
+
+    def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[Any]: ...
