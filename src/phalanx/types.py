@@ -309,7 +309,10 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class IterationResult:
-    """What a method hands back: every row the ledger needs, and the carried-over state."""
+    """What a method hands back: every row the ledger needs, and the carried-over state.
+
+    ``responses`` maps (duel id, member name) to the id of the response's request.
+    """
 
     duels: tuple[Duel, ...]
     responses: dict[tuple[str, str], str]
@@ -320,6 +323,7 @@ class IterationResult:
     reliability: dict[str, float]
     pairs: tuple[PreferencePair, ...]
     metrics: dict[str, float]
+    faded: dict[str, float] = field(default_factory=dict)
 
 
 class Engine(Protocol):
