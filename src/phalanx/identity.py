@@ -25,7 +25,7 @@ def canonical_json(value: Any) -> str:
 
 
 def content_id(*parts: Any, length: int = 20) -> str:
-    """A hexadecimal id that is equal exactly when the parts are equal (BLAKE2b, ``4 * length`` bits).
+    """A hexadecimal id that is equal exactly when the parts are equal (BLAKE2b).
 
     >>> content_id("a", 1) == content_id("a", 1), content_id("a", 1) == content_id("a", 2)
     (True, False)

@@ -13,14 +13,14 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
+from phalanx.ledger import rows as _as
+from phalanx.ledger.schema import SCHEMA, SCHEMA_VERSION
 from phalanx.types import (
-    Failure,
     Instruction,
     IterationResult,
     Member,
@@ -30,66 +30,11 @@ from phalanx.types import (
     TrainResult,
 )
 
-SCHEMA_VERSION = 1
 FILE_NAME = "ledger.sqlite"
 # Columns that depend on the clock or on how often a run was interrupted, not on the run itself.
 CLOCK_COLUMNS = frozenset({"seconds", "at", "attempts"})
 # SQLite's variable limit is 32766 in current builds; stay far below it.
 _CHUNK = 5000
-
-_SCHEMA = """
-CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE members (
-  member TEXT, version INTEGER, iteration INTEGER, base TEXT, adapter TEXT, record TEXT,
-  PRIMARY KEY (member, version)) WITHOUT ROWID;
-CREATE TABLE instructions (
-  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT) WITHOUT ROWID;
-CREATE TABLE responses (
-  id TEXT PRIMARY KEY, iteration INTEGER, phase TEXT, purpose TEXT, member TEXT, version INTEGER,
-  messages TEXT, want TEXT, seed INTEGER, status TEXT, text TEXT, finish_reason TEXT,
-  probabilities TEXT, option_mass REAL, logprob_sum REAL, num_scored_tokens INTEGER,
-  num_prompt_tokens INTEGER, num_completion_tokens INTEGER, num_shortened_tokens INTEGER,
-  flags TEXT, error_kind TEXT, error TEXT, error_transient INTEGER, attempts INTEGER,
-  seconds REAL, at REAL) WITHOUT ROWID;
-CREATE INDEX responses_by_phase ON responses (iteration, phase, status);
-CREATE TABLE duels (
-  id TEXT PRIMARY KEY, iteration INTEGER, position INTEGER, instruction TEXT, left TEXT,
-  right TEXT, matched TEXT, left_response TEXT, right_response TEXT) WITHOUT ROWID;
-CREATE INDEX duels_by_iteration ON duels (iteration, position);
-CREATE TABLE judgments (
-  duel TEXT, judge TEXT, iteration INTEGER, protocol TEXT, score_left REAL, score_right REAL,
-  reason TEXT, flipped INTEGER, raw TEXT, flags TEXT, PRIMARY KEY (duel, judge)) WITHOUT ROWID;
-CREATE INDEX judgments_by_iteration ON judgments (iteration);
-CREATE TABLE outcomes (
-  duel TEXT PRIMARY KEY, iteration INTEGER, status TEXT, winner TEXT, score_left REAL,
-  score_right REAL, num_judges INTEGER, num_missing INTEGER, agreement REAL, reason TEXT
-  ) WITHOUT ROWID;
-CREATE INDEX outcomes_by_iteration ON outcomes (iteration);
-CREATE TABLE reputations (
-  iteration INTEGER, position INTEGER, duel TEXT, member TEXT, before REAL, after REAL,
-  deviation REAL, PRIMARY KEY (iteration, position)) WITHOUT ROWID;
-CREATE TABLE pairs (
-  id TEXT PRIMARY KEY, iteration INTEGER, instruction TEXT, chosen TEXT, rejected TEXT,
-  chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
-  rejected_truncated INTEGER, dropped TEXT) WITHOUT ROWID;
-CREATE INDEX pairs_by_iteration ON pairs (iteration, dropped);
-CREATE TABLE states (
-  iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT);
-CREATE TABLE trainings (
-  iteration INTEGER, member TEXT, version INTEGER, num_examples INTEGER, num_dropped TEXT,
-  summary TEXT, seconds REAL, at REAL, PRIMARY KEY (iteration, member)) WITHOUT ROWID;
-CREATE TABLE training_steps (
-  iteration INTEGER, member TEXT, step INTEGER, signals TEXT,
-  PRIMARY KEY (iteration, member, step)) WITHOUT ROWID;
-CREATE TABLE evaluations (
-  iteration INTEGER, member TEXT, task TEXT, item TEXT, domain TEXT, split TEXT,
-  correct INTEGER, readable INTEGER, answer TEXT, reason TEXT, response TEXT,
-  PRIMARY KEY (iteration, member, task, item)) WITHOUT ROWID;
-CREATE TABLE phases (
-  iteration INTEGER, phase TEXT, seconds REAL, asked INTEGER, at REAL,
-  PRIMARY KEY (iteration, phase)) WITHOUT ROWID;
-CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL, kind TEXT, text TEXT);
-"""
 
 
 def run_ledger_path(folder: Path | str) -> Path:
@@ -152,7 +97,7 @@ class Ledger:
             raise LedgerError(f"{self.path} is not a ledger: {error}") from None
         if not tables and self.writable:
             with self.transaction():
-                for statement in _SCHEMA.split(";"):
+                for statement in SCHEMA.split(";"):
                     if statement.strip():
                         self._db.execute(statement)
                 self._put("schema_version", str(SCHEMA_VERSION))
@@ -225,8 +170,8 @@ class Ledger:
         with self.transaction():
             for key, value in facts.items():
                 self._put(key, value)
-            self._insert("members", [_member_row(member, 0) for member in members], replace=True)
-            self._insert("instructions", map(_instruction_row, instructions), replace=True)
+            self._insert("members", [_as.member_row(member, 0) for member in members], replace=True)
+            self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
 
     def event(self, kind: str, text: str) -> None:
         with self.transaction():
@@ -251,7 +196,7 @@ class Ledger:
             marks = ",".join("?" * len(chunk))
             query = f"SELECT * FROM responses WHERE id IN ({marks})"
             for row in self._db.execute(query, chunk):
-                found[row["id"]] = (_response(row), row["attempts"])
+                found[row["id"]] = (_as.response(row), row["attempts"])
         return found
 
     def record_responses(
@@ -268,7 +213,7 @@ class Ledger:
             self._insert(
                 "responses",
                 [
-                    _response_row(iteration, phase, request, response, attempts, share, now)
+                    _as.response_row(iteration, phase, request, response, attempts, share, now)
                     for request, response, attempts in answered
                 ],
                 replace=True,
@@ -279,11 +224,11 @@ class Ledger:
     def record_iteration(self, number: int, result: IterationResult) -> None:
         """Duels, judgments, outcomes, reputations, pairs and the carried state, all at once."""
         with self.transaction():
-            self._insert("duels", _duel_rows(number, result))
-            self._insert("judgments", _judgment_rows(number, result))
-            self._insert("outcomes", _outcome_rows(number, result))
-            self._insert("reputations", _reputation_rows(number, result))
-            self._insert("pairs", _pair_rows(number, result))
+            self._insert("duels", _as.duel_rows(number, result))
+            self._insert("judgments", _as.judgment_rows(number, result))
+            self._insert("outcomes", _as.outcome_rows(number, result))
+            self._insert("reputations", _as.reputation_rows(number, result))
+            self._insert("pairs", _as.pair_rows(number, result))
             self._insert(
                 "states",
                 [
@@ -298,7 +243,7 @@ class Ledger:
             )
 
     def state(self, iteration: int) -> dict[str, Any] | None:
-        """``standings``, ``reliability``, ``faded``, ``metrics`` after an iteration, if recorded."""
+        """``standings``, ``reliability``, ``faded`` and ``metrics`` after an iteration."""
         row = self._db.execute("SELECT * FROM states WHERE iteration = ?", (iteration,)).fetchone()
         if row is None:
             return None
@@ -344,7 +289,7 @@ class Ledger:
                     for number, signals in enumerate(result.steps, start=1)
                 ],
             )
-            self._insert("members", [_member_row(member, iteration)], replace=True)
+            self._insert("members", [_as.member_row(member, iteration)], replace=True)
 
     def trained(self, iteration: int) -> set[str]:
         query = "SELECT member FROM trainings WHERE iteration = ?"
@@ -359,7 +304,7 @@ class Ledger:
         newest: dict[str, Member] = {}
         for row in self._db.execute(query):
             if iteration is None or row["iteration"] <= iteration:
-                newest[row["member"]] = _member(row["record"])
+                newest[row["member"]] = _as.member(row["record"])
         order = json.loads(self.get("pool_order") or "[]")
         return sorted(newest.values(), key=lambda m: order.index(m.name) if m.name in order else -1)
 
@@ -403,146 +348,3 @@ class Ledger:
             rows = [row for row in rows if row.get("key") not in ("created_at", "code", "finished")]
             result[table] = sorted(rows, key=canonical_json)
         return result
-
-
-def _member_row(member: Member, iteration: int) -> dict[str, Any]:
-    return {
-        "member": member.name,
-        "version": member.version,
-        "iteration": iteration,
-        "base": member.base,
-        "adapter": member.adapter,
-        "record": canonical_json(member),
-    }
-
-
-def _member(record: str) -> Member:
-    values = json.loads(record)
-    return Member(**{**values, "roles": tuple(values["roles"])})
-
-
-def _instruction_row(instruction: Instruction) -> dict[str, Any]:
-    return {**asdict(instruction), "flags": canonical_json(instruction.flags)}
-
-
-def _response_row(
-    iteration: int,
-    phase: str,
-    request: Request,
-    response: Response,
-    attempts: int,
-    seconds: float,
-    now: float,
-) -> dict[str, Any]:
-    error = response.error
-    return {
-        "id": request.id,
-        "iteration": iteration,
-        "phase": phase,
-        "purpose": request.purpose,
-        "member": request.member.name,
-        "version": request.member.version,
-        "messages": canonical_json(request.messages),
-        "want": canonical_json(request.want),
-        "seed": request.seed,
-        "status": "failed" if error else "done",
-        "text": response.text,
-        "finish_reason": response.finish_reason,
-        "probabilities": canonical_json(response.probabilities) if response.probabilities else None,
-        "option_mass": response.option_mass,
-        "logprob_sum": response.logprob_sum,
-        "num_scored_tokens": response.num_scored_tokens,
-        "num_prompt_tokens": response.num_prompt_tokens,
-        "num_completion_tokens": response.num_completion_tokens,
-        "num_shortened_tokens": response.num_shortened_tokens,
-        "flags": canonical_json(response.flags),
-        "error_kind": error.kind if error else None,
-        "error": error.message if error else None,
-        "error_transient": int(error.transient) if error else None,
-        "attempts": attempts,
-        "seconds": seconds,
-        "at": now,
-    }
-
-
-def _response(row: sqlite3.Row) -> Response:
-    failed = row["status"] == "failed"
-    return Response(
-        request_id=row["id"],
-        text=row["text"],
-        finish_reason=row["finish_reason"],
-        probabilities=json.loads(row["probabilities"]) if row["probabilities"] else None,
-        option_mass=row["option_mass"],
-        logprob_sum=row["logprob_sum"],
-        num_scored_tokens=row["num_scored_tokens"],
-        num_prompt_tokens=row["num_prompt_tokens"],
-        num_completion_tokens=row["num_completion_tokens"],
-        num_shortened_tokens=row["num_shortened_tokens"],
-        flags=tuple(json.loads(row["flags"])),
-        error=Failure(row["error_kind"], row["error"], bool(row["error_transient"]))
-        if failed
-        else None,
-    )
-
-
-def _duel_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
-    for position, duel in enumerate(result.duels):
-        yield {
-            "id": duel.id,
-            "iteration": number,
-            "position": position,
-            "instruction": duel.instruction.id,
-            "left": duel.left,
-            "right": duel.right,
-            "matched": duel.matched,
-            "left_response": result.responses.get((duel.id, duel.left)),
-            "right_response": result.responses.get((duel.id, duel.right)),
-        }
-
-
-def _judgment_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
-    for judgment in result.judgments:
-        yield {
-            "duel": judgment.duel_id,
-            "judge": judgment.judge,
-            "iteration": number,
-            "protocol": judgment.protocol,
-            "score_left": judgment.score_left,
-            "score_right": judgment.score_right,
-            "reason": judgment.reason,
-            "flipped": int(judgment.flipped),
-            "raw": canonical_json(judgment.raw),
-            "flags": canonical_json(judgment.flags),
-        }
-
-
-def _outcome_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
-    for outcome in result.outcomes:
-        row = asdict(outcome)
-        row["duel"] = row.pop("duel_id")
-        yield {**row, "iteration": number}
-
-
-def _reputation_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
-    for position, change in enumerate(result.changes):
-        row = asdict(change)
-        row["duel"] = row.pop("duel_id")
-        yield {**row, "iteration": number, "position": position}
-
-
-def _pair_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
-    for pair in result.pairs:
-        yield {
-            "id": pair.id,
-            "iteration": number,
-            "instruction": pair.instruction.id,
-            "chosen": pair.chosen,
-            "rejected": pair.rejected,
-            "chosen_member": pair.chosen_member,
-            "rejected_member": pair.rejected_member,
-            "margin": pair.margin,
-            "weight": pair.weight,
-            "chosen_truncated": int(pair.chosen_truncated),
-            "rejected_truncated": int(pair.rejected_truncated),
-            "dropped": pair.drop,
-        }

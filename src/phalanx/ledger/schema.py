@@ -1,0 +1,57 @@
+"""The tables of a run's ledger."""
+
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE members (
+  member TEXT, version INTEGER, iteration INTEGER, base TEXT, adapter TEXT, record TEXT,
+  PRIMARY KEY (member, version)) WITHOUT ROWID;
+CREATE TABLE instructions (
+  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT) WITHOUT ROWID;
+CREATE TABLE responses (
+  id TEXT PRIMARY KEY, iteration INTEGER, phase TEXT, purpose TEXT, member TEXT, version INTEGER,
+  messages TEXT, want TEXT, seed INTEGER, status TEXT, text TEXT, finish_reason TEXT,
+  probabilities TEXT, option_mass REAL, logprob_sum REAL, num_scored_tokens INTEGER,
+  num_prompt_tokens INTEGER, num_completion_tokens INTEGER, num_shortened_tokens INTEGER,
+  flags TEXT, error_kind TEXT, error TEXT, error_transient INTEGER, attempts INTEGER,
+  seconds REAL, at REAL) WITHOUT ROWID;
+CREATE INDEX responses_by_phase ON responses (iteration, phase, status);
+CREATE TABLE duels (
+  id TEXT PRIMARY KEY, iteration INTEGER, position INTEGER, instruction TEXT, left TEXT,
+  right TEXT, matched TEXT, left_response TEXT, right_response TEXT) WITHOUT ROWID;
+CREATE INDEX duels_by_iteration ON duels (iteration, position);
+CREATE TABLE judgments (
+  duel TEXT, judge TEXT, iteration INTEGER, protocol TEXT, score_left REAL, score_right REAL,
+  reason TEXT, flipped INTEGER, raw TEXT, flags TEXT, PRIMARY KEY (duel, judge)) WITHOUT ROWID;
+CREATE INDEX judgments_by_iteration ON judgments (iteration);
+CREATE TABLE outcomes (
+  duel TEXT PRIMARY KEY, iteration INTEGER, status TEXT, winner TEXT, score_left REAL,
+  score_right REAL, num_judges INTEGER, num_missing INTEGER, agreement REAL, reason TEXT
+  ) WITHOUT ROWID;
+CREATE INDEX outcomes_by_iteration ON outcomes (iteration);
+CREATE TABLE reputations (
+  iteration INTEGER, position INTEGER, duel TEXT, member TEXT, before REAL, after REAL,
+  deviation REAL, PRIMARY KEY (iteration, position)) WITHOUT ROWID;
+CREATE TABLE pairs (
+  id TEXT PRIMARY KEY, iteration INTEGER, instruction TEXT, chosen TEXT, rejected TEXT,
+  chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
+  rejected_truncated INTEGER, dropped TEXT) WITHOUT ROWID;
+CREATE INDEX pairs_by_iteration ON pairs (iteration, dropped);
+CREATE TABLE states (
+  iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT);
+CREATE TABLE trainings (
+  iteration INTEGER, member TEXT, version INTEGER, num_examples INTEGER, num_dropped TEXT,
+  summary TEXT, seconds REAL, at REAL, PRIMARY KEY (iteration, member)) WITHOUT ROWID;
+CREATE TABLE training_steps (
+  iteration INTEGER, member TEXT, step INTEGER, signals TEXT,
+  PRIMARY KEY (iteration, member, step)) WITHOUT ROWID;
+CREATE TABLE evaluations (
+  iteration INTEGER, member TEXT, task TEXT, item TEXT, domain TEXT, split TEXT,
+  correct INTEGER, readable INTEGER, answer TEXT, reason TEXT, response TEXT,
+  PRIMARY KEY (iteration, member, task, item)) WITHOUT ROWID;
+CREATE TABLE phases (
+  iteration INTEGER, phase TEXT, seconds REAL, asked INTEGER, at REAL,
+  PRIMARY KEY (iteration, phase)) WITHOUT ROWID;
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL, kind TEXT, text TEXT);
+"""
