@@ -5,26 +5,39 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from phalanx.identity import canonical_json
 from phalanx.types import Failure, Instruction, IterationResult, Member, Request, Response
 
+RUN_PREFIX = "run:"
 
-def member_row(member: Member, iteration: int) -> dict[str, Any]:
+
+def member_row(member: Member, iteration: int, folder: Path) -> dict[str, Any]:
+    """Adapters inside the run folder are stored relative to it, so that a run can be moved."""
+    adapter = member.adapter
+    if adapter is not None and Path(adapter).is_absolute():
+        path = Path(adapter)
+        if path.is_relative_to(folder.resolve()):
+            adapter = RUN_PREFIX + path.relative_to(folder.resolve()).as_posix()
+    stored = replace(member, adapter=adapter)
     return {
         "member": member.name,
         "version": member.version,
         "iteration": iteration,
         "base": member.base,
-        "adapter": member.adapter,
-        "record": canonical_json(member),
+        "adapter": adapter,
+        "record": canonical_json(stored),
     }
 
 
-def member(record: str) -> Member:
+def member(record: str, folder: Path) -> Member:
     values = json.loads(record)
+    adapter = values["adapter"]
+    if adapter is not None and adapter.startswith(RUN_PREFIX):
+        values["adapter"] = str(folder.resolve() / adapter.removeprefix(RUN_PREFIX))
     return Member(**{**values, "roles": tuple(values["roles"])})
 
 

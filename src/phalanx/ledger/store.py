@@ -70,6 +70,7 @@ class Ledger:
 
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
         self.path = Path(path)
+        self.folder = self.path.parent
         self.writable = writable
         if not writable and not self.path.exists():
             raise LedgerError(f"no run in {self.path.parent}: {self.path.name} does not exist")
@@ -170,7 +171,11 @@ class Ledger:
         with self.transaction():
             for key, value in facts.items():
                 self._put(key, value)
-            self._insert("members", [_as.member_row(member, 0) for member in members], replace=True)
+            self._insert(
+                "members",
+                [_as.member_row(member, 0, self.folder) for member in members],
+                replace=True,
+            )
             self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
 
     def event(self, kind: str, text: str) -> None:
@@ -289,7 +294,7 @@ class Ledger:
                     for number, signals in enumerate(result.steps, start=1)
                 ],
             )
-            self._insert("members", [_as.member_row(member, iteration)], replace=True)
+            self._insert("members", [_as.member_row(member, iteration, self.folder)], replace=True)
 
     def trained(self, iteration: int) -> set[str]:
         query = "SELECT member FROM trainings WHERE iteration = ?"
@@ -304,7 +309,7 @@ class Ledger:
         newest: dict[str, Member] = {}
         for row in self._db.execute(query):
             if iteration is None or row["iteration"] <= iteration:
-                newest[row["member"]] = _as.member(row["record"])
+                newest[row["member"]] = _as.member(row["record"], self.folder)
         order = json.loads(self.get("pool_order") or "[]")
         return sorted(newest.values(), key=lambda m: order.index(m.name) if m.name in order else -1)
 
