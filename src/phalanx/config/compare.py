@@ -1,0 +1,69 @@
+"""Two configurations compared key by key, in the order of the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from phalanx.config.schema import Config, Section
+
+RESUME_FREE = (
+    "output",
+    "judge.max_unreadable",
+    "resources.device",
+    "resources.gpus",
+    "resources.keep_all_loaded",
+    "resources.threads",
+    "pool.members.*.gpus",
+)
+"""Keys that may change between the start of a run and its resumption. They say where and when
+work is done, or when to stop, not what is computed. ``batch_size``, ``batch_tokens`` and
+``merge_adapters`` are not free: another batch is another rounding."""
+
+
+def differences(a: Config, b: Config, free: Iterable[str] = ()) -> list[tuple[str, Any, Any]]:
+    """(key, value in a, value in b) for every key that differs, the first one first.
+
+    Items of a list are matched by name. ``free`` names keys to leave out (``*`` is any one part):
+    ``differences(old, new, RESUME_FREE)`` says why a run cannot be resumed, or is empty.
+    """
+    patterns = [pattern.split(".") for pattern in free]
+    found: list[tuple[str, Any, Any]] = []
+    _compare((), a, b, found)
+    return [
+        (".".join(path), left, right)
+        for path, left, right in found
+        if not any(_matches(path, pattern) for pattern in patterns)
+    ]
+
+
+def _matches(path: tuple[str, ...], pattern: list[str]) -> bool:
+    return len(path) >= len(pattern) and all(
+        word in ("*", part) for word, part in zip(pattern, path, strict=False)
+    )
+
+
+def _compare(path: tuple[str, ...], a: Any, b: Any, found: list) -> None:
+    if a == b:
+        return
+    if isinstance(a, Section) and type(a) is type(b):
+        for name in type(a).model_fields:
+            _compare((*path, name), getattr(a, name), getattr(b, name), found)
+    elif _named(a) and _named(b):
+        left, right = ({item.name: item for item in items} for items in (a, b))
+        if list(left) != list(right) and set(left) == set(right):
+            found.append((path, list(left), list(right)))
+        for name in [*left, *(name for name in right if name not in left)]:
+            _compare((*path, name), left.get(name), right.get(name), found)
+    else:
+        found.append((path, _plain(a), _plain(b)))
+
+
+def _named(value: Any) -> bool:
+    return isinstance(value, list) and all(hasattr(item, "name") for item in value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.model_dump(exclude_defaults=True)
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,298 @@
+"""A file or a preset, plus overrides, to one checked :class:`Config`.
+
+Three layers are merged: the preset, the file, the overrides. Mappings merge key by key, anything
+else replaces. Relative paths are looked up beside the file that names them, then in the working
+directory. Everything that is wrong comes out in one :class:`~phalanx.errors.ConfigError`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from phalanx.config import rules
+from phalanx.config.faults import Fault, did_you_mean, from_pydantic
+from phalanx.config.keys import Path, describe, dotted, section_of, shape_at, value_at
+from phalanx.config.reading import Source, read_file, read_text, read_value
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
+
+PRESETS = FilePath(__file__).parent / "presets"
+PREFIX = "preset:"
+FRAGMENT_SUFFIXES = (".yaml", ".yml")
+PATH_KEYS = (
+    ("pool", "base"),
+    ("pool", "members", "*", "model"),
+    ("pool", "members", "*", "adapter"),
+    ("pool", "recruit", "data"),
+    ("instructions", "source"),
+    ("judge", "template"),
+    ("evaluate", "tasks", "*", "source"),
+)
+"""Keys whose text may name a file or a folder."""
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with the package."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def load(
+    source: str | os.PathLike[str],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    complete: bool | None = None,
+) -> Config:
+    """Read, merge, check. ``load("preset:sparta", ["pool=pool.yaml", "match.duels=200"])``.
+
+    ``overrides`` are texts ``key.path=value`` (the value is read as YAML; for a section, the
+    name of a YAML file that holds it) or a mapping (dotted keys, or nested). ``complete``: a
+    pool and instructions must be there; by default they must, unless a bare preset is looked at.
+
+    Raises ConfigError with every fault, each with its file and line.
+    """
+    merged, faults = _gather(str(source), overrides)
+    if complete is None:
+        complete = not _is_preset(str(source)) or bool(
+            {"pool", "instructions"} & merged.data.keys()
+        )
+    config, shape_faults = _validate(merged.data)
+    hidden = [fault.path for fault in shape_faults]
+    if config is not None:
+        rule_faults = [fault for fault in rules.check(config, complete) if fault.level == "fault"]
+        shape_faults += [fault for fault in rule_faults if not _hides(hidden, fault.path)]
+    faults += [_with_place(fault, merged) for fault in shape_faults]
+    if faults or config is None:
+        raise ConfigError(faults)
+    return config
+
+
+def _is_preset(source: str) -> bool:
+    return source.startswith(PREFIX) or FilePath(source).resolve().parent == PRESETS.resolve()
+
+
+def from_yaml(text: str, where: str = "configuration") -> Config:
+    """A configuration from text, checked for shape only: what a run folder keeps of a run.
+
+    Raises ConfigError.
+    """
+    source = read_text(text, where)
+    config, faults = _validate(source.data)
+    if faults or config is None:
+        raise ConfigError([_with_place(fault, source) for fault in faults])
+    return config
+
+
+def to_yaml(config: Config) -> str:
+    """The whole configuration, defaults included; :func:`from_yaml` gives an equal one."""
+    yaml = YAML()
+    yaml.width = 4096  # never fold a long text
+    stream = io.StringIO()
+    yaml.dump(config.model_dump(), stream)
+    return stream.getvalue()
+
+
+def _gather(source: str, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, list[str]]:
+    if source.startswith(PREFIX):
+        layers = [_preset(source, source)]
+    else:
+        path = FilePath(source).expanduser()
+        own = read_file(path, source)
+        layers = []
+        if "preset" in own.data:
+            layers.append(_preset(own.data.pop("preset"), f"{_place(('preset',), own)}: preset"))
+        layers.append(Source(_found_paths(own.data, path.parent), own.places))
+    faults: list[str] = []
+    if isinstance(overrides, Mapping):
+        layers += [
+            _override(str(key).split("."), _plain(v), "override") for key, v in overrides.items()
+        ]
+    elif isinstance(overrides, str):
+        raise TypeError("overrides is a sequence of 'key=value' texts, not one text")
+    else:
+        for text in overrides:
+            try:
+                layers.append(_read_override(text))
+            except ConfigError as error:
+                faults += error.faults
+    merged = Source()
+    for layer in layers:
+        merged = _merge(merged, layer)
+    reputation = merged.data.get("reputation")
+    if isinstance(reputation, dict):
+        reputation.setdefault("rule", "sparta")
+    return merged, faults
+
+
+def _preset(name: Any, where: str) -> Source:
+    word = str(name).removeprefix(PREFIX)
+    if not isinstance(name, str) or word not in preset_names():
+        hint = did_you_mean(word, preset_names())
+        listed = "" if hint.startswith("known") else f" (known: {', '.join(preset_names())})"
+        raise ConfigError(f"{where}: there is no preset {word!r}; {hint}{listed}")
+    return read_file(PRESETS / f"{word}.yaml", f"{PREFIX}{word}")
+
+
+def _read_override(text: str) -> Source:
+    key, equals, value_text = text.partition("=")
+    key = key.strip()
+    if not equals or not key or "" in key.split("."):
+        raise ConfigError(f"override {text!r}: expected key.path=value, e.g. match.duels=200")
+    parts = key.split(".")
+    if parts == ["preset"]:
+        raise ConfigError(f"override {text!r}: name the preset as the source, preset:NAME")
+    shape = shape_at(tuple(parts), {})
+    names_file = value_text.strip().lower().endswith(FRAGMENT_SUFFIXES)
+    if names_file and shape is not None and section_of(shape.annotation) is not None:
+        path = FilePath(value_text.strip()).expanduser()
+        fragment = read_file(path, value_text.strip())
+        return _place_fragment(parts, fragment, path.parent)
+    try:
+        value = read_value(value_text)
+    except (YAMLError, ValueError) as error:
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"override {text!r}: the value is not valid YAML: {problem}") from None
+    return _override(parts, value, f"override {text!r}")
+
+
+def _place_fragment(parts: list[str], fragment: Source, folder: FilePath) -> Source:
+    """A fragment is the section itself, or a file whose only key is that section."""
+    data, places = fragment.data, fragment.places
+    if list(data) == parts[-1:] and isinstance(data[parts[-1]], dict):
+        data = data[parts[-1]]
+        places = {path[1:]: place for path, place in places.items() if len(path) > 1}
+    nested = _found_paths(_nest(parts, data), folder)
+    return Source(nested, {(*parts, *path): place for path, place in places.items() if path})
+
+
+def _override(parts: list[str], value: Any, place: str) -> Source:
+    data = _found_paths(_nest(parts, value), FilePath())
+    return Source(data, {tuple(parts[: n + 1]): place for n in range(len(parts))})
+
+
+def _nest(parts: list[str], value: Any) -> dict[str, Any]:
+    for part in reversed(parts):
+        value = {part: value}
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Python values as YAML would give them: tuples as lists, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _merge(base: Source, over: Source) -> Source:
+    replaced: list[Path] = []
+    data = _merge_data(base.data, over.data, (), replaced)
+    kept = {
+        path: place
+        for path, place in base.places.items()
+        if not any(path[: len(gone)] == gone for gone in replaced)
+    }
+    return Source(data, kept | over.places)
+
+
+def _merge_data(base: Any, over: Any, path: Path, replaced: list[Path]) -> Any:
+    if not isinstance(base, dict) or not isinstance(over, dict) or _other_rule(base, over, path):
+        replaced.append(path)
+        return over
+    merged = dict(base)
+    for key, value in over.items():
+        below = (*path, key)
+        merged[key] = _merge_data(base[key], value, below, replaced) if key in base else value
+    return merged
+
+
+def _other_rule(base: dict[str, Any], over: dict[str, Any], path: Path) -> bool:
+    """Another reputation rule has other keys: the old rule's values mean nothing to it."""
+    rule = base.get("rule", "sparta")
+    return path == ("reputation",) and over.get("rule", rule) != rule
+
+
+def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
+    """The data with every path that exists made absolute: beside the file, else from here."""
+
+    def find(text: str) -> str:
+        if text.startswith(("builtin:", "hub:")) or not text:
+            return text
+        given = FilePath(text).expanduser()
+        for candidate in (folder / given, given):
+            if candidate.exists():
+                return str(candidate.absolute())
+        return text
+
+    for pattern in PATH_KEYS:
+        data = _map_text(data, pattern, find)
+    return data
+
+
+def _map_text(value: Any, pattern: tuple[str, ...], change: Callable[[str], str]) -> Any:
+    if not pattern:
+        return change(value) if isinstance(value, str) else value
+    head, *rest = pattern
+    if head == "*" and isinstance(value, list):
+        return [_map_text(item, tuple(rest), change) for item in value]
+    if isinstance(value, dict) and head in value:
+        return {**value, head: _map_text(value[head], tuple(rest), change)}
+    return value
+
+
+def _validate(data: dict[str, Any]) -> tuple[Config | None, list[Fault]]:
+    """The configuration and its faults. Faulty places are left out to check what remains."""
+    try:
+        return Config.model_validate(data), []
+    except ValidationError as error:
+        faults = from_pydantic(error, data)
+    remains = data
+    for fault in sorted(faults, key=lambda fault: _sort_key(fault.path), reverse=True):
+        remains = _without(remains, fault.path)
+    try:
+        return Config.model_validate(remains), faults
+    except ValidationError:
+        return None, faults
+
+
+def _sort_key(path: Path) -> tuple[tuple[int, str], ...]:
+    return tuple((part, "") if isinstance(part, int) else (-1, part) for part in path)
+
+
+def _without(data: Any, path: Path) -> Any:
+    head, *rest = path
+    if isinstance(data, dict) and head in data:
+        if rest:
+            return {**data, head: _without(data[head], tuple(rest))}
+        return {key: value for key, value in data.items() if key != head}
+    if isinstance(data, list) and isinstance(head, int) and head < len(data):
+        if rest:
+            return [*data[:head], _without(data[head], tuple(rest)), *data[head + 1 :]]
+        return [*data[:head], *data[head + 1 :]]
+    return data
+
+
+def _hides(hidden: list[Path], path: Path) -> bool:
+    """Whether a place was already found faulty, so that a rule about it means nothing."""
+    return any(path[: len(gone)] == gone or gone[: len(path)] == path for gone in hidden)
+
+
+def _place(path: Path, source: Source) -> str:
+    for length in range(len(path), -1, -1):
+        if place := source.places.get(path[:length]):
+            return place
+    return ""
+
+
+def _with_place(fault: Fault, source: Source) -> str:
+    place = _place(fault.path, source)
+    words = dotted(fault.path, source.data)
+    return ": ".join(filter(None, [place, words, fault.text]))

@@ -1,0 +1,380 @@
+"""Rules that span fields or look at the disk. Nothing here loads a model or imports torch.
+
+Each rule is a small generator of :class:`~phalanx.config.faults.Fault`. A *fault* refuses the
+configuration; a *note* is worth knowing and printed by ``phalanx check``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, combinations
+from pathlib import Path as FilePath
+
+from phalanx.config.faults import Fault, closest, did_you_mean
+from phalanx.config.keys import Path, dotted
+from phalanx.config.machine import count_gpus
+from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
+
+BUILTIN_BASES = {"smollm2-135m": 134_515_008}
+"""Bases that need no download, and their number of parameters."""
+BUILTIN_INSTRUCTIONS = ("skills",)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+TABLES = (".jsonl", ".csv", ".parquet")
+PROMPT_ROOM = 64
+"""Tokens that a short prompt takes; only used to warn."""
+
+
+def faults(config: Config, *, complete: bool = True) -> list[str]:
+    """Everything that refuses the configuration, as "key: what, what was got, what to do"."""
+    return _texts(config, complete, "fault")
+
+
+def notes(config: Config, *, complete: bool = True) -> list[str]:
+    """What is allowed but probably not meant."""
+    return _texts(config, complete, "note")
+
+
+def _texts(config: Config, complete: bool, level: str) -> list[str]:
+    data = config.model_dump()
+    found = [fault for fault in check(config, complete) if fault.level == level]
+    return [f"{dotted(fault.path, data)}: {fault.text}" for fault in found]
+
+
+def check(config: Config, complete: bool = True) -> list[Fault]:
+    """All faults and notes, in the order of the schema."""
+    return list(
+        chain(
+            _pool_size(config, complete),
+            _names(config),
+            _weights(config),
+            _recruits(config),
+            _judges(config),
+            _learners(config),
+            _instructions(config, complete),
+            _judging(config),
+            _reputations(config),
+            _lengths(config),
+            _tasks(config),
+            _device(config),
+            _gpus(config),
+        )
+    )
+
+
+def _recruit_names(config: Config) -> list[str]:
+    return list(config.pool.recruit.specialists) if config.pool.recruit else []
+
+
+def _with_role(config: Config, role: str) -> list[str]:
+    """Names in pool order; recruits have every role."""
+    own = [member.name for member in config.pool.members if role in member.roles]
+    return own + _recruit_names(config)
+
+
+def _pool_size(config: Config, complete: bool) -> Iterator[Fault]:
+    names = _with_role(config, "contest")
+    if not config.pool.members and not config.pool.recruit:
+        yield Fault(
+            ("pool", "members"),
+            "the pool is empty; a duel needs two contestants and a judge: list members here, "
+            "or add a pool with pool=FILE.yaml",
+            "fault" if complete else "note",
+        )
+    elif len(names) < 2:
+        got = f"1: {names[0]}" if names else "none"
+        yield Fault(("pool", "members"), f"a duel needs two contestants, got {got}")
+
+
+def _names(config: Config) -> Iterator[Fault]:
+    for name, count in Counter(member.name for member in config.pool.members).items():
+        if count > 1:
+            yield Fault(("pool", "members"), f"the name {name} is given to {count} members")
+    folded = Counter(member.name.lower() for member in config.pool.members)
+    for lower, count in folded.items():
+        same = sorted({m.name for m in config.pool.members if m.name.lower() == lower})
+        if count > 1 and len(same) > 1:
+            words = " and ".join(same)
+            yield Fault(("pool", "members"), f"{words} differ only in case; folders may not")
+
+
+def _weights(config: Config) -> Iterator[Fault]:
+    if config.pool.base is not None and (problem := base_problem(config.pool.base)):
+        yield Fault(("pool", "base"), problem)
+    for position, member in enumerate(config.pool.members):
+        path: Path = ("pool", "members", position)
+        if member.engine == "scripted":
+            continue
+        if member.model is None and config.pool.base is None:
+            text = f"{member.name} has no model and there is no pool.base; give one of the two"
+            yield Fault(path, text)
+        elif member.model is not None and (problem := base_problem(member.model)):
+            yield Fault((*path, "model"), problem)
+        if member.adapter is not None and (problem := _adapter_problem(member, config)):
+            yield Fault((*path, "adapter"), problem)
+
+
+def base_problem(model: str) -> str | None:
+    """What is wrong with the name of a base, or None. The hub is not asked."""
+    if model.startswith("builtin:"):
+        name = model.removeprefix("builtin:")
+        if name in BUILTIN_BASES:
+            return None
+        known = [f"builtin:{base}" for base in BUILTIN_BASES]
+        return f"there is no base {model!r}; {did_you_mean(model, known)}"
+    path = FilePath(model).expanduser()
+    if path.is_dir():
+        return None if (path / "config.json").is_file() else _no_config(path)
+    if path.is_file():
+        if path.suffix == ".gguf":
+            return None
+        return f"{model!r} is a file, but not a .gguf one; name a folder, or a .gguf file"
+    if path.suffix == ".gguf" or model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        return f"there is no file or folder {model!r}"
+    if HUB_ID.fullmatch(model):
+        return None
+    return (
+        f"{model!r} is not builtin:NAME, a folder, a .gguf file or a hub id (org/name); "
+        f"known builtin bases: {', '.join(BUILTIN_BASES)}"
+    )
+
+
+def _no_config(folder: FilePath) -> str:
+    if (folder / "adapter_config.json").is_file():
+        return f"the folder {folder} holds an adapter, not base weights; name it as adapter"
+    return f"the folder {folder} has no config.json, so it is not a model"
+
+
+def _adapter_problem(member: MemberSettings, config: Config) -> str | None:
+    adapter = member.adapter or ""
+    if adapter.startswith("hub:"):
+        if HUB_ID.fullmatch(adapter.removeprefix("hub:")):
+            return None
+        return f"{member.name}'s adapter {adapter!r}: expected hub:org/name"
+    folder = FilePath(adapter).expanduser()
+    if not folder.is_dir():
+        near = _adapters_near(folder, member, config)
+        listed = f"adapters nearby: {', '.join(near)}" if near else "no adapters nearby"
+        match = closest(folder.name, [FilePath(name).name for name in near])
+        meant = f"; did you mean {match}?" if match else ""
+        return (
+            f"{member.name}'s adapter {adapter!r} is neither a folder nor hub:org/name; "
+            f"{listed}{meant}"
+        )
+    if not (folder / "adapter_config.json").is_file():
+        return f"{member.name}'s adapter folder {adapter} has no adapter_config.json"
+    if not list(folder.glob("*.safetensors")):
+        return (
+            f"{member.name}'s adapter folder {adapter} has no .safetensors file "
+            "(other formats are not loaded: they can run code)"
+        )
+    return None
+
+
+def _adapters_near(folder: FilePath, member: MemberSettings, config: Config) -> list[str]:
+    """Adapter folders beside the one named, and those of the other members."""
+    found: dict[str, None] = {}
+    others = [m.adapter for m in config.pool.members if m.adapter and m.name != member.name]
+    for parent in [folder.parent, *(FilePath(other).parent for other in others)]:
+        if parent.is_dir():
+            for config_file in sorted(parent.glob("*/adapter_config.json"))[:10]:
+                found[str(config_file.parent)] = None
+    return list(found)
+
+
+def _recruits(config: Config) -> Iterator[Fault]:
+    recruit = config.pool.recruit
+    if recruit is None:
+        return
+    path: Path = ("pool", "recruit")
+    if config.pool.base is None:
+        yield Fault(path, "recruits are made from pool.base, which is missing")
+    members = {member.name for member in config.pool.members}
+    if not recruit.specialists:
+        yield Fault((*path, "specialists"), "names nobody; expected member name: [domain, ...]")
+    for name, domains in recruit.specialists.items():
+        below = (*path, "specialists", name)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+            yield Fault(below, f"{name!r} is not a short name of letters, digits, dot, dash, _")
+        if name in members:
+            yield Fault(below, f"{name} is already the name of a member")
+        if not domains:
+            yield Fault(below, "learns no domain; expected a list of at least one")
+    if problem := _table_problem(recruit.data, builtin=BUILTIN_INSTRUCTIONS, hub=False):
+        yield Fault((*path, "data"), problem)
+
+
+def _judges(config: Config) -> Iterator[Fault]:
+    """Every possible duel must leave a judge who is not in it."""
+    contestants, judges = _with_role(config, "contest"), _with_role(config, "judge")
+    if len(contestants) < 2:
+        return
+    worst = min(
+        combinations(contestants, 2), key=lambda duel: len([j for j in judges if j not in duel])
+    )
+    left = [judge for judge in judges if judge not in worst]
+    if not left:
+        yield Fault(
+            ("pool", "members"),
+            f"a duel of {worst[0]} and {worst[1]} leaves no judge (the judges are: "
+            f"{', '.join(judges) or 'nobody'}); add a third member, or one with roles: [judge]",
+        )
+    per_duel = config.judge.per_duel
+    if left and per_duel is not None and per_duel > len(left):
+        text = f"asks {per_duel} judges of each duel, but some duels have only {len(left)}"
+        yield Fault(("judge", "per_duel"), text, "note")
+
+
+def _learners(config: Config) -> Iterator[Fault]:
+    if config.train.method == "none" or not (config.pool.members or config.pool.recruit):
+        return
+    if not _with_role(config, "learn"):
+        yield Fault(
+            ("train", "method"),
+            "is dpo, but no member has the role learn; set train.method: none to stop at the pairs",
+        )
+    for position, member in enumerate(config.pool.members):
+        if member.engine == "scripted" and "learn" in member.roles:
+            yield Fault(
+                ("pool", "members", position),
+                f"{member.name} is scripted and has no weights to train; give it roles: "
+                "[contest, judge], or set train.method: none",
+            )
+
+
+def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
+    settings = config.instructions
+    path: Path = ("instructions", "source")
+    if not settings.source:
+        text = "names no instructions; expected a JSONL, CSV or Parquet file, hub:org/name, or "
+        yield Fault(path, f"{text}builtin:skills", "fault" if complete else "note")
+    elif problem := _table_problem(settings.source, builtin=BUILTIN_INSTRUCTIONS, hub=True):
+        yield Fault(path, problem)
+
+
+def _table_problem(source: str, *, builtin: tuple[str, ...], hub: bool) -> str | None:
+    """What is wrong with the name of a table of rows, or None."""
+    expected = f"a {', '.join(TABLES[:-1])} or {TABLES[-1]} file"
+    if source.startswith("builtin:"):
+        known = [f"builtin:{name}" for name in builtin]
+        return None if source in known else f"{source!r}: {did_you_mean(source, known)}"
+    if source.startswith("hub:"):
+        if hub and HUB_ID.fullmatch(source.removeprefix("hub:")):
+            return None
+        return f"{source!r}: expected {'hub:org/name' if hub else expected}"
+    path = FilePath(source).expanduser()
+    if path.is_dir():
+        return f"{source!r} is a folder; expected {expected}"
+    if not path.is_file():
+        hint = f"; a hub data set is written hub:{source}" if HUB_ID.fullmatch(source) else ""
+        return f"there is no file {source!r} (looked beside the configuration, then here){hint}"
+    if path.suffix.lower() not in TABLES:
+        return f"{source!r} is not {expected}"
+    return None
+
+
+def _judging(config: Config) -> Iterator[Fault]:
+    judge = config.judge
+    if judge.low >= judge.high:
+        text = f"the lowest score {judge.low} is not below the highest {judge.high} (judge.high)"
+        yield Fault(("judge", "low"), text)
+    if judge.template is not None:
+        if judge.protocol == "likelihood":
+            text = "has no use with the likelihood protocol, which has no prompt; remove it"
+            yield Fault(("judge", "template"), text)
+        elif not FilePath(judge.template).expanduser().is_file():
+            yield Fault(("judge", "template"), f"there is no file {judge.template!r}")
+    if "reputation" in config.without and config.aggregate.rule == "one_coin":
+        text = "one_coin weighs judges by reliability; without reputation has no effect on it"
+        yield Fault(("aggregate", "rule"), text, "note")
+
+
+def _reputations(config: Config) -> Iterator[Fault]:
+    rule = config.reputation
+    floor = getattr(rule, "floor", 0.0)
+    if rule.initial < floor:
+        text = f"everybody starts at {rule.initial:g}, below the floor of {floor:g}"
+        yield Fault(("reputation", "initial"), text)
+    for position, member in enumerate(config.pool.members):
+        if member.reputation is not None and member.reputation < floor:
+            text = f"{member.name} starts at {member.reputation:g}, below the floor of {floor:g}"
+            yield Fault(("pool", "members", position, "reputation"), text)
+
+
+def _lengths(config: Config) -> Iterator[Fault]:
+    yield from _prompt_leaves_room(("train",), config.train)
+    if config.pool.recruit:
+        yield from _prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
+    train, longest = config.train, config.answer.max_new_tokens
+    if train.method != "none" and train.max_length < longest + PROMPT_ROOM:
+        yield Fault(
+            ("train", "max_length"),
+            f"{train.max_length} tokens do not hold a response of answer.max_new_tokens = "
+            f"{longest} and its prompt; such pairs are dropped and counted",
+            "note",
+        )
+
+
+def _prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Fault]:
+    prompt, total = settings.max_prompt_length, settings.max_length
+    if prompt is not None and prompt >= total:
+        yield Fault(
+            (*path, "max_prompt_length"),
+            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
+            f"{total}; make max_prompt_length smaller or max_length larger",
+        )
+
+
+def _tasks(config: Config) -> Iterator[Fault]:
+    evaluate = config.evaluate
+    for name, count in Counter(task.name for task in evaluate.tasks).items():
+        if count > 1:
+            text = f"the name {name} is given to {count} tasks"
+            yield Fault(("evaluate", "tasks"), text)
+    for position, task in enumerate(evaluate.tasks):
+        if problem := _table_problem(task.source, builtin=BUILTIN_INSTRUCTIONS, hub=False):
+            yield Fault(("evaluate", "tasks", position, "source"), problem)
+    if evaluate.tasks and evaluate.dev_share >= 1:
+        text = f"{evaluate.dev_share:g} leaves no items to report results on; use less than 1"
+        yield Fault(("evaluate", "dev_share"), text)
+
+
+def _device(config: Config) -> Iterator[Fault]:
+    device = config.resources.device
+    match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", device)
+    if not match:
+        text = f"expected auto, cpu, cuda or cuda:N, got {device!r}"
+        yield Fault(("resources", "device"), text)
+    elif device.startswith("cuda") and int(match.group(1) or 0) >= count_gpus():
+        text = f"is {device}, but this machine has {_gpus_in_words(count_gpus())}; use auto or cpu"
+        yield Fault(("resources", "device"), text)
+
+
+def _gpus_in_words(count: int) -> str:
+    return f"{count or 'no'} GPU{'' if count == 1 else 's'}"
+
+
+def _gpus(config: Config) -> Iterator[Fault]:
+    limit, machine = config.resources.gpus, count_gpus()
+    available = machine if limit is None else limit
+    source = "this machine" if limit is None else "resources.gpus"
+    if limit is not None and limit > machine:
+        text = f"{_gpus_in_words(limit)} asked for, this machine has {_gpus_in_words(machine)}"
+        yield Fault(("resources", "gpus"), text)
+    asked = sum(member.gpus for member in config.pool.members)
+    largest = max((member.gpus for member in config.pool.members), default=0)
+    for position, member in enumerate(config.pool.members):
+        if member.gpus > available:
+            yield Fault(
+                ("pool", "members", position, "gpus"),
+                f"{member.name} needs {_gpus_in_words(member.gpus)}, available: {available} "
+                f"({source}); use a smaller base, or gpus: 0 to share the run's device",
+            )
+    if config.resources.keep_all_loaded and asked > available and largest <= available:
+        yield Fault(
+            ("resources", "keep_all_loaded"),
+            f"all members loaded at once need {_gpus_in_words(asked)}, available: {available} "
+            f"({source}); set resources.keep_all_loaded: false, so that they take turns "
+            f"(at most {_gpus_in_words(largest)} at a time)",
+        )

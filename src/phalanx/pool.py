@@ -1,0 +1,95 @@
+"""From the configuration to the members of the pool, and who may do what in a duel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from phalanx.config.schema import Config, MemberSettings
+from phalanx.errors import ConfigError
+from phalanx.types import Duel, Member
+
+SCRIPTED_BASE = "scripted"
+"""Base of a scripted member that names none: it has no weights."""
+
+
+def members_from(config: Config) -> tuple[Member, ...]:
+    """Every member at version 0: those listed, then the recruits in the order of the mapping.
+
+    A recruit has no adapter until it is made. Raises ConfigError where a member has no base.
+
+    >>> config = Config.model_validate(
+    ...     {"pool": {"base": "builtin:smollm2-135m", "members": [{"name": "ada"}]}})
+    >>> [(member.key, member.base) for member in members_from(config)]
+    [('ada@0', 'builtin:smollm2-135m')]
+    """
+    listed = [_member(settings, config.pool.base) for settings in config.pool.members]
+    return (*listed, *recruits_from(config))
+
+
+def recruits_from(config: Config) -> tuple[Member, ...]:
+    """The members that supervised fine-tuning will make, before it has made them."""
+    recruit = config.pool.recruit
+    if recruit is None:
+        return ()
+    if config.pool.base is None:
+        raise ConfigError("pool.recruit: recruits are made from pool.base, which is missing")
+    return tuple(Member(name=name, base=config.pool.base) for name in recruit.specialists)
+
+
+def _member(settings: MemberSettings, pool_base: str | None) -> Member:
+    base = settings.model or pool_base
+    if base is None:
+        if settings.engine != "scripted":
+            raise ConfigError(f"pool: {settings.name} has no model and there is no pool.base")
+        base = SCRIPTED_BASE
+    return Member(
+        name=settings.name,
+        base=base,
+        adapter=settings.adapter,
+        system=settings.system,
+        engine=settings.engine,
+        dtype=settings.dtype,
+        trust_remote_code=settings.trust_remote_code,
+        family=settings.family,
+        roles=tuple(settings.roles),
+    )
+
+
+def starting_reputations(config: Config) -> dict[str, float]:
+    """The reputations that members were given by name; the others start at the rule's own."""
+    given = config.pool.members
+    return {member.name: member.reputation for member in given if member.reputation is not None}
+
+
+def contestants(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Members that answer in duels, in pool order."""
+    return with_role(members, "contest")
+
+
+def judges(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Members that judge, in pool order."""
+    return with_role(members, "judge")
+
+
+def learners(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Members that are trained, in pool order."""
+    return with_role(members, "learn")
+
+
+def with_role(members: Sequence[Member], role: str) -> tuple[Member, ...]:
+    return tuple(member for member in members if role in member.roles)
+
+
+def judges_of(duel: Duel, members: Sequence[Member]) -> tuple[Member, ...]:
+    """The judges who may judge this duel: nobody judges a duel they are in."""
+    return tuple(member for member in judges(members) if member.name not in duel.contestants)
+
+
+def advance(member: Member, adapter: str) -> Member:
+    """The next version of a member, with the adapter that training wrote. ``member`` stays.
+
+    >>> advance(Member(name="ada", base="b"), "runs/x/ada").key
+    'ada@1'
+    """
+    return dataclasses.replace(member, adapter=adapter, version=member.version + 1)
