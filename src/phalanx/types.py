@@ -48,6 +48,11 @@ class Member:
     def key(self) -> str:
         return f"{self.name}@{self.version}"
 
+    def messages(self, text: str) -> tuple[Message, ...]:
+        """The conversation in which this member answers ``text``: the same wherever it does."""
+        system = (Message("system", self.system),) if self.system else ()
+        return (*system, Message("user", text))
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -170,7 +175,7 @@ class Duel:
     instruction: Instruction
     left: str
     right: str
-    matched: Literal["random", "near", "round_robin"] = "near"
+    matched: Literal["random", "near"] = "near"
 
     @property
     def contestants(self) -> tuple[str, str]:
@@ -254,7 +259,7 @@ class PreferencePair:
     """``prompt``/``chosen``/``rejected`` in TRL's sense, with where they came from.
 
     ``drop`` is empty for a pair that trains and names the reason otherwise (``tie``,
-    ``identical``, ``empty``, ``unscored``, ``too_long``, ``truncated``, ``margin``, ``length``).
+    ``identical``, ``empty``, ``unscored``, ``truncated``, ``margin``, ``margin_rank``, ``length``).
     A dropped pair keeps what is known of it, so that the sums add up.
     """
 

@@ -1,0 +1,105 @@
+"""Outcomes to preference pairs. Every duel becomes one pair record, kept or dropped by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from phalanx.config.schema import PairSettings
+from phalanx.identity import content_id
+from phalanx.types import Duel, Outcome, PreferencePair, Response
+
+
+def _drop_reason(pair: PreferencePair, outcome: Outcome, settings: PairSettings) -> str:
+    """Why this pair does not train, or "". Faults of the texts come before those of the verdict."""
+    if outcome.status in ("unanswered", "no_quorum"):
+        return "empty" if outcome.reason.endswith("empty response") else "unscored"
+    if not pair.chosen.strip() or not pair.rejected.strip():
+        return "empty"
+    if pair.chosen.strip() == pair.rejected.strip():
+        return "identical"
+    if outcome.status == "tie":
+        return "tie"
+    if pair.chosen_truncated and settings.truncated != "allow":
+        return "truncated"
+    if pair.rejected_truncated and settings.truncated == "drop":
+        return "truncated"
+    if pair.margin < settings.margin:
+        return "margin"
+    ratio = settings.max_length_ratio
+    if ratio is not None and len(pair.chosen) > ratio * len(pair.rejected):
+        return "length"
+    return ""
+
+
+def make_pair(
+    duel: Duel,
+    outcome: Outcome,
+    left: Response | None,
+    right: Response | None,
+    settings: PairSettings,
+) -> PreferencePair:
+    """The pair of one duel. Without a winner, left stands under ``chosen`` of a dropped pair."""
+    sides = {"left": (duel.left, left), "right": (duel.right, right)}
+    winner = outcome.winner or "left"
+    loser = "right" if winner == "left" else "left"
+    (chosen_member, chosen), (rejected_member, rejected) = sides[winner], sides[loser]
+    pair = PreferencePair(
+        id=content_id("pair", duel.id),
+        instruction=duel.instruction,
+        chosen=(chosen and chosen.text) or "",
+        rejected=(rejected and rejected.text) or "",
+        chosen_member=chosen_member,
+        rejected_member=rejected_member,
+        margin=outcome.margin,
+        chosen_truncated=bool(chosen and chosen.truncated),
+        rejected_truncated=bool(rejected and rejected.truncated),
+    )
+    return replace(pair, drop=_drop_reason(pair, outcome, settings))
+
+
+def keep_widest(pairs: Sequence[PreferencePair], share: float) -> list[PreferencePair]:
+    """Mark all but the given share of the kept pairs, those with the largest margin, as dropped.
+
+    Equal margins are ranked by id, so the choice does not depend on the order of the duels.
+    """
+    kept = sorted(
+        (pair for pair in pairs if not pair.drop), key=lambda pair: (-pair.margin, pair.id)
+    )
+    allowed = {pair.id for pair in kept[: math.ceil(share * len(kept))]}
+    return [
+        pair if pair.drop or pair.id in allowed else replace(pair, drop="margin_rank")
+        for pair in pairs
+    ]
+
+
+def weigh_by_margin(pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
+    """Weight each kept pair by its margin, scaled so that the mean weight is 1."""
+    margins = [pair.margin for pair in pairs if not pair.drop]
+    mean = math.fsum(margins) / len(margins) if margins else 0.0
+    if mean == 0:
+        return list(pairs)
+    return [pair if pair.drop else replace(pair, weight=pair.margin / mean) for pair in pairs]
+
+
+def make_pairs(
+    duels: Sequence[Duel],
+    outcomes: Mapping[str, Outcome],
+    responses: Mapping[tuple[str, str], Response],
+    settings: PairSettings,
+) -> list[PreferencePair]:
+    """One record per duel, in order; ``responses`` maps (duel id, member) to its response."""
+    pairs = [
+        make_pair(
+            duel,
+            outcomes[duel.id],
+            responses.get((duel.id, duel.left)),
+            responses.get((duel.id, duel.right)),
+            settings,
+        )
+        for duel in duels
+    ]
+    if settings.keep < 1:
+        pairs = keep_widest(pairs, settings.keep)
+    return weigh_by_margin(pairs) if settings.weight_by_margin else pairs

@@ -1,0 +1,157 @@
+"""A strict fake: answers what its script provides for, and raises on anything else.
+
+It runs every method end to end in milliseconds. A script is a YAML file (``model:
+script:PATH``; ``script:default`` ships with the package), one list of rules for each kind of
+request; the first rule whose pattern is found in the last message is used:
+
+    sampling:
+      - when: capital of Peru           # a regular expression; may also test `member:` or `purpose:`
+        reply: [Lima., I think Lima.]   # one is drawn by the request's seed
+      - when: loops for ever
+        reply: and on and on
+        finish: length                  # a truncated response
+      - when: breaks
+        fail: {kind: engine, message: provoked, transient: true, times: 2}
+    options:
+      - {when: ., weights: {"7": 3, "8": 1}}   # others get 0; normalised
+    likelihood:
+      - {when: ., logprob_per_token: [-1.5, -0.5]}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from phalanx.errors import ConfigError, EngineError
+from phalanx.identity import derived_random
+from phalanx.types import Failure, Options, Request, Response, Sampling
+
+PREFIX = "script:"
+_KINDS = ("sampling", "options", "likelihood")
+_RULE_KEYS = {
+    "when",
+    "member",
+    "purpose",
+    "reply",
+    "finish",
+    "fail",
+    "weights",
+    "logprob_per_token",
+}
+
+
+def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
+    """Read ``script:default`` or ``script:PATH``. Raises ConfigError that lists every fault."""
+    from ruamel.yaml import YAML
+
+    name = source.removeprefix(PREFIX)
+    path = resources.files("phalanx.engines") / "scripts" / f"{name}.yaml"
+    if not path.is_file():
+        path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f"script {name!r} is neither a file nor one that ships: default")
+    script = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    faults = []
+    if not isinstance(script, dict) or not set(script) <= set(_KINDS):
+        raise ConfigError(f"expected the keys {', '.join(_KINDS)}", where=str(path))
+    for kind, rules in script.items():
+        for number, rule in enumerate(rules):
+            unknown = set(rule) - _RULE_KEYS
+            if unknown or "when" not in rule:
+                faults.append(f"{kind}[{number}]: needs `when`; unknown keys {sorted(unknown)}")
+    if faults:
+        raise ConfigError(faults, where=str(path))
+    return script
+
+
+class ScriptedEngine:
+    """Implements :class:`phalanx.types.Engine`. ``calls`` keeps every request, for tests."""
+
+    def __init__(
+        self, scripts: dict[str, dict[str, list[dict[str, Any]]]] | None = None, *,
+        batch_size: int = 64,
+    ) -> None:  # fmt: skip
+        self._scripts = dict(scripts or {})
+        self._batch_size = batch_size
+        self._failures: dict[tuple[str, int], int] = {}
+        self.calls: list[Request] = []
+
+    def plan(self, requests: Sequence[Request]) -> list[list[int]]:
+        positions = range(len(requests))
+        return [
+            list(positions[start : start + self._batch_size])
+            for start in range(0, len(requests), self._batch_size)
+        ]
+
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        return [self._one(request) for request in requests]
+
+    def close(self) -> None:
+        self._scripts.clear()
+
+    def _one(self, request: Request) -> Response:
+        self.calls.append(request)
+        number, rule = self._rule(request)
+        rng = derived_random("scripted", request.seed, request.member.key)
+        prompt = sum(len(message.content.split()) for message in request.messages)
+        fail = rule.get("fail")
+        if fail:
+            done = self._failures.get((request.id, number), 0)
+            if done < fail.get("times", 1 << 30):
+                self._failures[request.id, number] = done + 1
+                failure = Failure(fail["kind"], fail["message"], fail.get("transient", False))
+                return Response(request.id, num_prompt_tokens=prompt, error=failure)
+        if isinstance(request.want, Sampling):
+            text = _drawn(rule.get("reply", ""), rng)
+            return Response(
+                request.id,
+                text=text,
+                finish_reason=rule.get("finish", "stop"),
+                num_prompt_tokens=prompt,
+                num_completion_tokens=len(text.split()),
+            )
+        if isinstance(request.want, Options):
+            weights = {o: float(rule["weights"].get(o, 0)) for o in request.want.options}
+            total = sum(weights.values())
+            if total <= 0:
+                raise EngineError(f"script gives no weight to any of {request.want.options}")
+            probabilities = {option: weight / total for option, weight in weights.items()}
+            return Response(
+                request.id,
+                probabilities=probabilities,
+                option_mass=1.0,
+                num_prompt_tokens=prompt,
+            )
+        tokens = len(request.want.completion.split())
+        per_token = float(_drawn(rule["logprob_per_token"], rng))
+        return Response(
+            request.id,
+            logprob_sum=per_token * tokens,
+            num_scored_tokens=tokens,
+            num_prompt_tokens=prompt,
+        )
+
+    def _rule(self, request: Request) -> tuple[int, dict[str, Any]]:
+        base = request.member.base
+        if base not in self._scripts:
+            self._scripts[base] = load_script(base)
+        last = request.messages[-1].content
+        for number, rule in enumerate(self._scripts[base].get(request.want.kind, [])):
+            if not re.search(str(rule["when"]), last, re.DOTALL):
+                continue
+            if rule.get("member", request.member.name) != request.member.name:
+                continue
+            if rule.get("purpose", request.purpose) == request.purpose:
+                return number, rule
+        raise EngineError(
+            f"the script of {request.member.name} ({base}) has no {request.want.kind} rule for a "
+            f"request with purpose {request.purpose!r}: {last[:200]!r}"
+        )
+
+
+def _drawn(choices: Any, rng: Any) -> Any:
+    return rng.choice(choices) if isinstance(choices, list) else choices

@@ -1,0 +1,1 @@
+"""Where jobs run. An executor has ``map(function, jobs)`` and nothing else."""

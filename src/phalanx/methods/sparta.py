@@ -1,0 +1,236 @@
+"""Sparta Alignment (NeurIPS 2025, arXiv 2506.04721): duel, judge, weigh, move, learn.
+
+Needs two contestants and, for every duel, at least one judge who is not in it. Deviations from
+the released code, each because the code's behaviour is a fault (``docs/methods/sparta.md``):
+an unreadable judgment is missing, not 5/5; all weights and matches of an iteration use the
+reputations at its start; both members of a duel move from the same old values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phalanx.collective.aggregation import estimate_reliability, outcome, spreads
+from phalanx.collective.judging import judge_requests, read_judgment
+from phalanx.collective.matchmaking import match
+from phalanx.collective.preference import make_pairs
+from phalanx.collective.reputation import fade, update_all
+from phalanx.config.schema import AggregateSettings, AnswerSettings, Config
+from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.types import (
+    Ask,
+    Duel,
+    Iteration,
+    IterationResult,
+    Judgment,
+    Member,
+    Outcome,
+    Request,
+    Response,
+    Sampling,
+)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Responses of the contestants by (duel id, member name)."""
+
+    responses: dict[tuple[str, str], Response]
+
+    def text(self, duel: Duel, name: str) -> str:
+        return self.responses[duel.id, name].text or ""
+
+    def gap(self, duel: Duel) -> str:
+        """Why this duel cannot be judged, or ""."""
+        for side, name in zip(("left", "right"), duel.contestants, strict=True):
+            response = self.responses[duel.id, name]
+            if response.error:
+                return f"{side}: {response.error.kind}"
+            if not self.text(duel, name).strip():
+                return f"{side}: empty response"
+        return ""
+
+    def identical(self, duel: Duel) -> bool:
+        left, right = (self.text(duel, name).strip() for name in duel.contestants)
+        return left == right
+
+
+def _sampling(settings: AnswerSettings) -> Sampling:
+    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
+
+
+def _answer_requests(
+    duels: Sequence[Duel], members: dict[str, Member], iteration: Iteration, config: Config
+) -> list[Request]:
+    want = _sampling(config.answer)
+    requests = []
+    for duel in duels:
+        for name in duel.contestants:
+            member = members[name]
+            messages = member.messages(duel.instruction.text)
+            place = (iteration.seed, iteration.number, duel.id, member.key)
+            requests.append(
+                Request(
+                    id=content_id("answer", *place, messages, want),
+                    member=member,
+                    messages=messages,
+                    want=want,
+                    purpose="answer",
+                    seed=derive_seed("answer", *place),
+                )
+            )
+    return requests
+
+
+def _judges_of(duel: Duel, iteration: Iteration, config: Config) -> list[Member]:
+    """Everybody who may judge and is not in the duel; a random few where so configured."""
+    judges = [
+        member
+        for member in iteration.members
+        if "judge" in member.roles and member.name not in duel.contestants
+    ]
+    if config.judge.per_duel is None or config.judge.per_duel >= len(judges):
+        return judges
+    rng = derived_random("judges", iteration.seed, iteration.number, duel.id)
+    return rng.sample(judges, config.judge.per_duel)
+
+
+def _judge(
+    duels: Sequence[Duel], answers: _Answers, iteration: Iteration, ask: Ask, config: Config
+) -> list[Judgment]:
+    """Judgments of every duel that can be judged; identical responses need no judge."""
+    asked: list[tuple[Duel, Member, list[Request]]] = []
+    for duel in duels:
+        if answers.gap(duel) or answers.identical(duel):
+            continue
+        texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
+        for judge in _judges_of(duel, iteration, config):
+            requests = judge_requests(
+                duel, texts, judge, config.judge, seed_parts=(iteration.seed, iteration.number)
+            )
+            asked.append((duel, judge, requests))
+    replies = iter(ask("judge", [request for _, _, requests in asked for request in requests]))
+    judgments = []
+    for duel, judge, requests in asked:
+        texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
+        mine = [next(replies) for _ in requests]
+        judgments.append(read_judgment(duel, texts, judge, config.judge, mine))
+    return judgments
+
+
+def _aggregate_settings(config: Config) -> AggregateSettings:
+    """The ablation "without reputation" means uniform judge weights (paper, Table 3)."""
+    if "reputation" in config.without and config.aggregate.rule == "reputation":
+        return config.aggregate.model_copy(update={"rule": "mean"})
+    return config.aggregate
+
+
+def _outcomes(
+    duels: Sequence[Duel],
+    answers: _Answers,
+    judgments: Sequence[Judgment],
+    iteration: Iteration,
+    config: Config,
+) -> tuple[dict[str, Outcome], dict[str, float]]:
+    """Every duel's outcome, and the judges' reliability as estimated from this iteration."""
+    settings = _aggregate_settings(config)
+    judges = [member.name for member in iteration.members if "judge" in member.roles]
+    reliability = estimate_reliability(duels, judgments, judges)
+    spread = spreads(judgments) if settings.standardise else {}
+    reputations = {name: standing.value for name, standing in iteration.standings.items()}
+    of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in duels}
+    for judgment in judgments:
+        of_duel[judgment.duel_id].append(judgment)
+    outcomes = {}
+    for duel in duels:
+        gap = answers.gap(duel)
+        if gap:
+            outcomes[duel.id] = Outcome(duel.id, "unanswered", reason=gap)
+        elif answers.identical(duel):
+            outcomes[duel.id] = Outcome(duel.id, "tie", reason="identical responses",
+                                        score_left=0.0, score_right=0.0)  # fmt: skip
+        else:
+            outcomes[duel.id] = outcome(
+                duel,
+                of_duel[duel.id],
+                num_asked=len(of_duel[duel.id]),
+                settings=settings,
+                quorum=config.judge.quorum,
+                reputations=reputations,
+                reliability=reliability,
+                spread=spread,
+            )
+    return outcomes, reliability
+
+
+def _metrics(
+    judgments: Sequence[Judgment], outcomes: dict[str, Outcome], pairs: Sequence
+) -> dict[str, float]:
+    statuses = Counter(outcome.status for outcome in outcomes.values())
+    return {
+        "num_duels": len(outcomes),
+        "num_judgments": len(judgments),
+        "num_unreadable": sum(not judgment.readable for judgment in judgments),
+        "num_flipped": sum(judgment.flipped for judgment in judgments),
+        **{f"num_{status}": count for status, count in sorted(statuses.items())},
+        "num_pairs": sum(not pair.drop for pair in pairs),
+    }
+
+
+def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
+    """One iteration up to its pairs; learning is the loop's business.
+
+    ``iteration.number`` counts from 1. ``iteration.instructions`` are the duels' instructions.
+    """
+    members = {member.name: member for member in iteration.members}
+    reputations = {
+        name: iteration.standings[name].value
+        for name, member in members.items()
+        if "contest" in member.roles
+    }
+    match_settings = config.match
+    if "match-making" in config.without:
+        match_settings = match_settings.model_copy(update={"random_probability": 1.0})
+    place = (iteration.seed, iteration.number)
+    duels = match(
+        iteration.instructions,
+        reputations,
+        match_settings,
+        rng=derived_random("match", *place),
+        id_parts=place,
+    )
+    requests = _answer_requests(duels, members, iteration, config)
+    replies = ask("answer", requests)
+    sides = [(duel.id, name) for duel in duels for name in duel.contestants]
+    answers = _Answers(dict(zip(sides, replies, strict=True)))
+    judgments = _judge(duels, answers, iteration, ask, config)
+    outcomes, reliability = _outcomes(duels, answers, judgments, iteration, config)
+    faded = fade(
+        getattr(config.reputation, "fade", "none"),
+        iteration.faded,
+        reputations,
+        iteration.number - 1,
+    )
+    standings, changes = update_all(
+        iteration.standings,
+        duels,
+        outcomes,
+        config.reputation,
+        num_duels_before=iteration.num_duels_before,
+        faded=faded,
+    )
+    pairs = make_pairs(duels, outcomes, answers.responses, config.pairs)
+    return IterationResult(
+        duels=tuple(duels),
+        responses={side: request.id for side, request in zip(sides, requests, strict=True)},
+        judgments=tuple(judgments),
+        outcomes=tuple(outcomes[duel.id] for duel in duels),
+        changes=tuple(changes),
+        standings=standings,
+        reliability=reliability,
+        pairs=tuple(pairs),
+        metrics=_metrics(judgments, outcomes, pairs),
+        faded=faded,
+    )
