@@ -1,0 +1,30 @@
+"""Phalanx aligns a pool of language models together, without labels.
+
+    >>> import phalanx
+    >>> run = phalanx.run("preset:demo")          # doctest: +SKIP
+    >>> run.preferences()[0].keys()               # doctest: +SKIP
+
+The names below are loaded when first used, so ``import phalanx`` stays light.
+"""
+
+from typing import Any
+
+from phalanx.version import __version__
+
+_FROM = {
+    "Run": "phalanx.api",
+    "open_run": "phalanx.api",
+    "run": "phalanx.api",
+    "Config": "phalanx.config.schema",
+    "load_config": "phalanx.api",
+}
+
+__all__ = ["Config", "Run", "__version__", "load_config", "open_run", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM:
+        import importlib
+
+        return getattr(importlib.import_module(_FROM[name]), name)
+    raise AttributeError(f"module 'phalanx' has no attribute {name!r}")

@@ -1,0 +1,229 @@
+"""The command ``phalanx``. Each verb is a few lines over the Python API."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from phalanx.errors import PhalanxError
+from phalanx.version import __version__
+
+app = typer.Typer(
+    name="phalanx",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Align a pool of language models together, without labels.\n\n"
+    "Start with `phalanx demo`, or write a configuration with `phalanx init`, look at the plan "
+    "with `phalanx check`, and start with `phalanx run`.",
+)
+out = Console()
+err = Console(stderr=True)
+
+Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or preset:NAME.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings that win over the file: train.beta=0.2"
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the summary only.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"phalanx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller pool, under four minutes.")
+    ] = False,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run's folder.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Recruit a pool from the embedded model, align it, measure it. Minutes on a laptop.
+
+    The same as `phalanx run preset:demo` (with `--quick`: `preset:demo-quick`).
+    """
+    _run("preset:demo-quick" if quick else "preset:demo", [], out_folder, quiet)
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("phalanx.yaml"),
+    preset: Annotated[str, typer.Option(help="Start from this preset.")] = "sparta",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write a commented configuration to start from."""
+    from phalanx.config.starter import starter
+    from phalanx.errors import ConfigError
+
+    text = starter(preset)
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; choose another name, or --force to overwrite it")
+    path.write_text(text, encoding="utf-8")
+    out.print(f"Wrote {path}. Next: edit it, then: phalanx check {path}", markup=False)
+
+
+@app.command()
+def check(source: Source, overrides: Overrides = None) -> None:
+    """Validate a configuration and print the plan. Loads no model.
+
+    Exit code 2 with every fault in one message where something is wrong.
+    """
+    from phalanx.plan import make_plan, render
+
+    plan = make_plan(_load(source, overrides))
+    out.print(render(plan))
+
+
+@app.command()
+def run(
+    source: Source,
+    overrides: Overrides = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The run's folder. Default: runs/NAME.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a run, or continue it: the same command goes on where it stopped."""
+    _run(source, overrides, out_folder, quiet)
+
+
+@app.command()
+def recruit(
+    source: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="A YAML file with pool.base and pool.recruit.")
+    ],
+    overrides: Overrides = None,
+    out_folder: Annotated[Path, typer.Option("--out", help="Where the pool goes.")] = Path("pool"),
+    quiet: Quiet = False,
+) -> None:
+    """Make a pool of specialists from one base: adapters, and a pool.yaml that lists them.
+
+    Use it with: phalanx run CONFIG pool=pool/pool.yaml
+    """
+    from phalanx.progress import for_terminal
+    from phalanx.recruit import recruit_to
+
+    path = recruit_to(_load(source, overrides), out_folder, progress=for_terminal(quiet=quiet))
+    out.print(f"Wrote {path}. Next: phalanx run CONFIG pool={path}", markup=False)
+
+
+@app.command()
+def status(folder: RunFolder) -> None:
+    """How far a run is, from its ledger. Works while it runs."""
+    from phalanx.api import open_run
+    from phalanx.report.terminal import status as render
+
+    out.print(render(open_run(folder).facts()))
+
+
+@app.command()
+def report(
+    folder: RunFolder,
+    path: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file. Default: RUN/report.html.")
+    ] = None,
+) -> None:
+    """Print the summary and write the one-page HTML report."""
+    from phalanx.api import open_run
+
+    _show(open_run(folder), path)
+
+
+@app.command()
+def export(
+    folder: RunFolder,
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="preferences, judgments, responses, reputations")
+    ],
+    path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],
+    format_: Annotated[str, typer.Option("--format", help="jsonl, parquet or datasets")] = "jsonl",
+    conversational: Annotated[
+        bool, typer.Option("--conversational", help="Lists of {role, content} instead of text.")
+    ] = False,
+    iteration: Annotated[int | None, typer.Option(help="This iteration only.")] = None,
+) -> None:
+    """Write a run's rows for other tools: preference pairs load into TRL as they are."""
+    from phalanx.api import open_run
+
+    count = open_run(folder).export(
+        what, path, format=format_, conversational=conversational, iteration=iteration
+    )
+    out.print(f"Wrote {count} {what} to {path}", markup=False)
+
+
+def _load(source: str, overrides: list[str] | None):
+    from phalanx.config import load
+
+    return load(source, overrides or [])
+
+
+def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quiet: bool) -> None:
+    from phalanx.api import default_folder, open_run
+    from phalanx.loop import align
+    from phalanx.progress import for_terminal
+
+    config = _load(source, overrides)
+    folder = out_folder or default_folder(source, config)
+    progress = for_terminal(quiet=quiet)
+    progress.say(f"Run folder: {folder}")
+    try:
+        align(config, folder, progress=progress)
+    finally:
+        progress.finish()
+    _show(open_run(folder), None)
+
+
+def _show(run, path: Path | None) -> None:
+    from phalanx.report.html import write_html
+    from phalanx.report.terminal import summary
+
+    facts = run.facts()
+    target = path or run.folder / "report.html"
+    write_html(facts, target)
+    out.print(summary(facts))
+    out.print(f"Report: {target}", markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point: errors of the user's making are one message, not a traceback."""
+    try:
+        app(standalone_mode=False)
+    except PhalanxError as error:
+        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("phalanx: stopped at once; what was recorded is kept", markup=False)
+        sys.exit(130)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        from click.exceptions import ClickException
+
+        if not isinstance(error, ClickException):
+            raise
+        error.show()
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

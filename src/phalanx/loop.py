@@ -1,0 +1,340 @@
+"""The composition root: a run from its first row to its report, one iteration on one screen."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from phalanx import pool
+from phalanx.collective.reputation import initial_standing
+from phalanx.config.compare import differences
+from phalanx.config.schema import Config
+from phalanx.dispatch import Dispatcher
+from phalanx.errors import Interrupted, JudgmentError, LedgerError
+from phalanx.evaluate import evaluate, label_metrics, load_tasks
+from phalanx.executors.local import LocalExecutor
+from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.methods import METHODS
+from phalanx.plan import require
+from phalanx.progress import Silent, Stoppable
+from phalanx.recruit import recruit
+from phalanx.sources import fresh_sample, instructions_from
+from phalanx.tasks import TaskItem
+from phalanx.types import (
+    Instruction,
+    Iteration,
+    IterationResult,
+    Member,
+    PreferencePair,
+    Progress,
+    Standing,
+    TrainResult,
+)
+from phalanx.version import __version__
+from phalanx.workshop import TRAINABLE, Workshop
+
+
+@dataclass
+class Session:
+    """What one process holds while it works on a run."""
+
+    config: Config
+    folder: Path
+    ledger: Ledger
+    workshop: Workshop
+    progress: Progress
+    should_stop: Callable[[], bool]
+    instructions: tuple[Instruction, ...] = ()
+    items: tuple[TaskItem, ...] = ()
+
+    def ask(self, iteration: int):
+        """The ``ask`` of one iteration."""
+        return Dispatcher(
+            self.ledger, self.workshop.engine, self.progress, self.should_stop, iteration
+        ).ask
+
+    def check_stop(self) -> None:
+        if self.should_stop():
+            raise Interrupted(
+                "stopped; everything finished is recorded, and the same command goes on from here"
+            )
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop after the batch in hand; the second one stops at once."""
+    stopped = False
+
+    def handle(signum, frame) -> None:
+        nonlocal stopped
+        if stopped:
+            raise KeyboardInterrupt
+        stopped = True
+
+    try:
+        before = signal.signal(signal.SIGINT, handle)
+    except ValueError:  # not the main thread: signals are not ours to take
+        yield lambda: False
+        return
+    try:
+        yield lambda: stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def align(
+    config: Config,
+    folder: Path | str,
+    *,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Path:
+    """Start or continue the run in ``folder`` until its last iteration; returns the folder.
+
+    Raises ConfigError for a configuration that cannot work, LedgerError for a run in use or one
+    made with another configuration, Interrupted on Ctrl-C, JudgmentError and TrainingError
+    where going on would be meaningless.
+    """
+    require(config)
+    folder = Path(folder)
+    with (
+        stop_on_interrupt() as should_stop,
+        Ledger(run_ledger_path(folder), writable=True) as ledger,
+        workshop or Workshop(config.resources) as shop,
+    ):
+        session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
+        open_run(session)
+        prepare_pool(session)
+        measure(session, 0)
+        for number in range(1, config.iterations + 1):
+            iterate(session, number)
+        if ledger.get("finished") is None:
+            ledger.put("finished", _now())
+    return folder
+
+
+def iterate(session: Session, number: int) -> None:
+    """One iteration: duel and judge, record, learn, measure. Skips whatever is recorded."""
+    config, ledger = session.config, session.ledger
+    if ledger.state(number) is None:
+        session.progress.say(f"Iteration {number} of {config.iterations}")
+        result = METHODS[config.method](_start_of(session, number), session.ask(number), config)
+        _refuse_unreadable(result, config)
+        metrics = {**result.metrics, **label_metrics(result)}
+        ledger.record_iteration(number, replace(result, metrics=metrics))
+    if config.train.method != "none":
+        learn(session, number)
+    if number % config.evaluate.every == 0 or number == config.iterations:
+        measure(session, number)
+
+
+def open_run(session: Session) -> None:
+    """Read the inputs, and either start the ledger or check that it is of the same run."""
+    config, ledger = session.config, session.ledger
+    read = instructions_from(config.instructions, seed=config.seed)
+    session.instructions, session.items = read.instructions, load_tasks(config)
+    fingerprint = content_id(session.instructions, session.items)
+    stored = ledger.get("config")
+    if stored is not None:
+        before = Config.model_validate(json.loads(stored))
+        changed = differences(before, config)
+        if changed:
+            key, old, new = changed[0]
+            raise LedgerError(
+                f"{session.folder} was made with another configuration: {key} was {old!r} and is "
+                f"now {new!r}; restore it, or choose another folder with --out"
+            )
+        if ledger.get("inputs") != fingerprint:
+            raise LedgerError(
+                f"the instructions or evaluation items of {session.folder} have changed since it "
+                "was started; restore them, or choose another folder with --out"
+            )
+        return
+    members = pool.members_from(config)
+    facts = {
+        "config": config.model_dump_json(),
+        "inputs": fingerprint,
+        "pool_order": json.dumps([member.name for member in members]),
+        "method": config.method,
+        "seed": str(config.seed),
+        "num_iterations": str(config.iterations),
+        "engines": canonical_json(sorted({member.engine for member in members})),
+        "phalanx_version": __version__,
+        "skipped_instructions": canonical_json(read.skipped),
+        "created_at": _now(),
+    }
+    recruits = {member.name for member in pool.recruits_from(config)}
+    ready = [member for member in members if member.name not in recruits]
+    ledger.record_start(facts, ready, session.instructions)
+
+
+def prepare_pool(session: Session) -> None:
+    """Make the recruits that do not exist yet."""
+    settings = session.config.pool.recruit
+    if settings is None:
+        return
+    done = session.ledger.trained(0)
+    owed = [m for m in pool.recruits_from(session.config) if m.name not in done]
+    if not owed:
+        return
+    session.progress.say(f"Recruiting {len(owed)} specialists from {owed[0].base}")
+    results = recruit(
+        settings,
+        owed,
+        session.folder / "adapters" / "iteration-0",
+        seed=session.config.seed,
+        workshop=session.workshop,
+        executor=LocalExecutor(),
+        progress=Stoppable(session.progress, session.check_stop),
+    )
+    _record_trainings(session, 0, "recruit", results)
+
+
+def learn(session: Session, number: int) -> None:
+    """Train every learner on the iteration's pairs; each one is recorded as it ends."""
+    from phalanx.training import train_dpo
+
+    config, ledger = session.config, session.ledger
+    done = ledger.trained(number)
+    members = [m for m in ledger.members(number - 1) if m.name not in done]
+    learners = [m for m in pool.learners(members) if m.engine in TRAINABLE]
+    if not learners:
+        return
+    pairs = _noisy(stored_pairs(ledger, number), config)
+    initial = {member.name: member for member in ledger.members(0)}
+    progress = Stoppable(session.progress, session.check_stop)
+
+    def work(member: Member) -> TrainResult:
+        own = [p for p in pairs if member.name in (p.chosen_member, p.rejected_member)]
+        return train_dpo(
+            session.workshop.weights,
+            member,
+            own if config.train.scope == "own" else pairs,
+            config.train,
+            session.folder / "adapters" / f"iteration-{number}" / member.name,
+            seed=derive_seed("train", config.seed, number, member.name),
+            version=member.version + 1,
+            initial_adapter=initial[member.name].adapter,
+            progress=progress,
+        )
+
+    _record_trainings(session, number, "train", LocalExecutor().map(work, learners))
+
+
+def measure(session: Session, number: int) -> None:
+    """Evaluate the members as they are after an iteration (0: before the first)."""
+    ledger = session.ledger
+    if not session.items or ledger.has_evaluation(number):
+        return
+    members = pool.contestants(ledger.members(number))
+    ask = session.ask(number)
+    evaluate(members, session.items, ask, ledger, session.config, iteration=number)
+
+
+def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
+    """The kept pairs of an iteration, in the order of its duels."""
+    rows = ledger.query(
+        "SELECT p.*, i.text AS instruction_text, i.domain FROM pairs p JOIN instructions i "
+        "ON i.id = p.instruction WHERE p.iteration = ? AND p.dropped = '' ORDER BY p.id",
+        (number,),
+    )
+    return [
+        PreferencePair(
+            id=row["id"],
+            instruction=Instruction(row["instruction"], row["instruction_text"], row["domain"]),
+            chosen=row["chosen"],
+            rejected=row["rejected"],
+            chosen_member=row["chosen_member"],
+            rejected_member=row["rejected_member"],
+            margin=row["margin"],
+            weight=row["weight"],
+            chosen_truncated=bool(row["chosen_truncated"]),
+            rejected_truncated=bool(row["rejected_truncated"]),
+        )
+        for row in rows
+    ]
+
+
+def _noisy(pairs: Sequence[PreferencePair], config: Config) -> list[PreferencePair]:
+    """The random-winner control: swap chosen and rejected with chance ``train.label_noise``."""
+
+    def swapped(pair: PreferencePair) -> PreferencePair:
+        return replace(
+            pair,
+            chosen=pair.rejected,
+            rejected=pair.chosen,
+            chosen_member=pair.rejected_member,
+            rejected_member=pair.chosen_member,
+            chosen_truncated=pair.rejected_truncated,
+            rejected_truncated=pair.chosen_truncated,
+        )
+
+    share = config.train.label_noise
+    return [
+        swapped(pair) if derived_random("noise", config.seed, pair.id).random() < share else pair
+        for pair in pairs
+    ]
+
+
+def _start_of(session: Session, number: int) -> Iteration:
+    """Everything the method sees, from the ledger alone: that is what makes resuming exact."""
+    config, ledger = session.config, session.ledger
+    members = tuple(ledger.members(number - 1))
+    state = ledger.state(number - 1)
+    if state is None:
+        given = pool.starting_reputations(config)
+        standings = {
+            m.name: initial_standing(config.reputation, given.get(m.name)) for m in members
+        }
+        state = {"standings": standings, "reliability": {}, "faded": {}}
+    standings: dict[str, Standing] = state["standings"]
+    judged = ledger.count("outcomes", "iteration < ? AND status IN ('decided', 'tie')", (number,))
+    if getattr(config.reputation, "restart_each_iteration", False):
+        judged = 0
+        standings = {name: replace(s, changes=()) for name, s in standings.items()}
+    return Iteration(
+        number=number,
+        seed=config.seed,
+        members=members,
+        instructions=fresh_sample(
+            session.instructions, config.match.duels, seed=config.seed, iteration=number
+        ),
+        standings=standings,
+        reliability=state["reliability"],
+        num_duels_before=judged,
+        faded=state["faded"],
+    )
+
+
+def _refuse_unreadable(result: IterationResult, config: Config) -> None:
+    asked, unreadable = result.metrics["num_judgments"], result.metrics["num_unreadable"]
+    limit = config.judge.max_unreadable
+    if asked and unreadable > limit * asked:
+        reasons = sorted({judgment.reason for judgment in result.judgments if judgment.reason})
+        raise JudgmentError(
+            f"{unreadable:.0f} of {asked:.0f} judgments could not be read (limit {limit:.0%}), "
+            f"for example: {'; '.join(reasons[:3])}. Use a judge that follows the prompt, "
+            "judge.protocol: expected or likelihood, or raise judge.max_unreadable; the "
+            "responses are kept"
+        )
+
+
+def _record_trainings(
+    session: Session, number: int, phase: str, results: Iterator[TrainResult]
+) -> None:
+    started = time.monotonic()
+    for result in results:
+        session.ledger.record_training(number, result)
+        session.ledger.add_seconds(number, phase, time.monotonic() - started, 1)
+        started = time.monotonic()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
