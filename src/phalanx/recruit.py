@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx import skills
-from phalanx.config.schema import RecruitSettings
+from phalanx import pool, skills
+from phalanx.config.schema import Config, RecruitSettings
 from phalanx.errors import ConfigError
+from phalanx.executors.local import LocalExecutor
 from phalanx.identity import derive_seed, derived_random
 from phalanx.sources import read_demonstrations
 from phalanx.types import Demonstration, Executor, Member, Progress, TrainResult
@@ -93,3 +95,37 @@ def recruit(
         )
 
     yield from executor.map(work, jobs)
+
+
+def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
+    """``phalanx recruit``: make the specialists outside a run, and a ``pool.yaml`` of them.
+
+    Specialists that are already in ``folder`` with the same settings are kept. Returns the
+    path of ``pool.yaml``, which ``phalanx run CONFIG pool=PATH`` reads.
+    """
+    if config.pool.recruit is None or config.pool.base is None:
+        raise ConfigError("recruiting needs pool.base and pool.recruit")
+    folder.mkdir(parents=True, exist_ok=True)
+    members = pool.recruits_from(config)
+    with Workshop(config.resources) as workshop:
+        results = recruit(
+            config.pool.recruit,
+            members,
+            folder.resolve(),
+            seed=config.seed,
+            workshop=workshop,
+            executor=LocalExecutor(),
+            progress=progress,
+        )
+        names = [result.member.name for result in results]
+    lines = [
+        "# Made by `phalanx recruit`; use it with: phalanx run CONFIG pool=THIS_FILE",
+        f"base: {json.dumps(config.pool.base)}",
+        "members:",
+    ]
+    for name in names:
+        domains = ", ".join(config.pool.recruit.specialists[name])
+        lines.append(f"  - name: {name}  # {domains}\n    adapter: {name}")
+    path = folder / "pool.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

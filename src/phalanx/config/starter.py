@@ -1,0 +1,64 @@
+"""The commented configuration that ``phalanx init`` writes, from the schema's own texts."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel
+
+from phalanx.config.loading import preset_names
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
+
+_HEAD = """\
+# A Phalanx configuration. Look at the plan with `phalanx check`, start with `phalanx run`.
+# Everything not set here comes from the preset; docs/configuration.md explains every key.
+preset: {preset}
+seed: 0
+
+pool:
+  base: builtin:smollm2-135m      # or a folder, a .gguf file, or a hub id such as org/model
+  members:                        # three at least: a duel needs a judge who is not in it
+    - name: ada
+      # adapter: adapters/ada     # a LoRA folder (PEFT, safetensors), or hub:org/name
+      system: Answer in one short sentence.
+    - name: bob
+      system: Think first, then answer.
+    - name: cora
+      system: Answer as a patient teacher.
+
+instructions:
+  source: builtin:skills          # your own: a JSONL, CSV or Parquet file, or hub:org/name
+
+# Settings of the preset you may want to change. Remove the `# ` in front of a key and of its
+# section to set it.
+"""
+_SECTIONS = ("match", "answer", "judge", "aggregate", "pairs", "train", "evaluate", "resources")
+
+
+def starter(preset: str) -> str:
+    """A complete file that ``phalanx check`` accepts. Raises ConfigError for an unknown preset."""
+    if preset not in preset_names():
+        raise ConfigError(f"preset {preset!r} is not known; known: {', '.join(preset_names())}")
+    lines = [_HEAD.format(preset=preset)]
+    for name in ("iterations", *_SECTIONS):
+        lines += _commented(name, Config, Config.model_fields[name].default)
+    return "\n".join(lines)
+
+
+def _commented(name: str, owner: type[BaseModel], default: Any) -> list[str]:
+    if not isinstance(default, BaseModel):
+        return [*_help(owner, name, ""), f"# {name}: {json.dumps(default)}", ""]
+    lines = [f"# {name}:"]
+    for key, value in default:
+        if not isinstance(value, BaseModel):
+            lines += _help(type(default), key, "  ")
+            lines.append(f"#   {key}: {json.dumps(value)}")
+    return [*lines, ""]
+
+
+def _help(owner: type[BaseModel], key: str, indent: str) -> list[str]:
+    text = owner.model_fields[key].description or ""
+    return [f"#{indent} # {line}" for line in textwrap.wrap(" ".join(text.split()), 88)]
