@@ -105,6 +105,21 @@ class ChatFormat:
         """
         return self._encode(prefix + option)
 
+    def token_starts(self, text: str) -> list[int]:
+        """Where in the text each of its tokens starts (character positions, for cutting it)."""
+        if not self.tokenizer.is_fast:  # slow tokenizers know no offsets; words come close
+            return [match.start() for match in re.finditer(r"\S+", text)]
+        encoded = self.tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
+        return [start for start, _ in encoded["offset_mapping"]]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, without control tokens."""
+        return self.tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
     def neutralise(self, text: str) -> str:
         """The text with every control marker broken by a visible space; other text unchanged.
 

@@ -1,0 +1,344 @@
+"""The in-process engine: transformers on this machine's CPU or GPU.
+
+Batches are planned from the requests of a whole phase: one member at a time (its weights are set
+once), one kind of request at a time, sorted by length. On a CPU the same configuration gives the
+same responses; on any device a response's randomness depends on its own seed alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from phalanx.chat import ChatFormat, clean_text
+from phalanx.engines.hf_options import OptionTree, Path
+from phalanx.engines.hf_prompts import Prompt, fit_prompt
+from phalanx.engines.hf_sampling import OwnLimit, Sampler
+from phalanx.errors import EngineError, PhalanxError
+from phalanx.types import Failure, Member, Message, Options, Request, Response, Sampling
+
+if TYPE_CHECKING:
+    import torch
+
+    from phalanx.weights import Weights
+
+_CACHED_PROMPTS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request with its prompt's ids, and what its kind needs besides."""
+
+    position: int
+    request: Request
+    prompt: Prompt
+    tree: OptionTree | None = None
+    completion: list[int] | None = None
+
+
+class HFEngine:
+    """Requests to members whose weights are in this process.
+
+    ``batch_size`` is the largest number of requests in a batch, ``batch_tokens`` the largest
+    number of tokens (padding and new tokens included). A batch that does not fit in memory is
+    halved; a single request that does not is an ``engine`` failure.
+    """
+
+    def __init__(
+        self, weights: Weights, *, batch_size: int = 32, batch_tokens: int = 16384
+    ) -> None:
+        self.weights = weights
+        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
+        self._lengths: dict[tuple[Any, tuple[Message, ...]], int] = {}
+        self._trees: dict[tuple[Any, Options], OptionTree] = {}
+
+    def plan(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Batches as lists of positions. Depends on the requests alone."""
+        groups: dict[Any, dict[Member, dict[str, list[int]]]] = {}
+        for position, request in enumerate(requests):
+            member = request.member
+            of_base = groups.setdefault(_base_key(member), {})
+            of_base.setdefault(member, {}).setdefault(request.want.kind, []).append(position)
+        batches: list[list[int]] = []
+        for members in groups.values():
+            for kinds in members.values():
+                for positions in kinds.values():
+                    batches += self._cut(requests, positions)
+        return batches
+
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """One response for each request, in order. Best given one planned batch at a time."""
+        found: dict[int, Response] = {}
+        for batch in self.plan(requests):
+            for position, response in self._run([(at, requests[at]) for at in batch]):
+                found[position] = response
+        return [found[position] for position in range(len(requests))]
+
+    def close(self) -> None:
+        """Forget the models."""
+        self.weights.close()
+
+    def _cut(self, requests: Sequence[Request], positions: list[int]) -> list[list[int]]:
+        sizes = {at: self._size(requests[at]) for at in positions}
+        batches: list[list[int]] = []
+        rows = 0
+        for at in sorted(positions, key=lambda at: sizes[at][1]):
+            num_rows, length = sizes[at]
+            full = len(batches[-1]) >= self.batch_size if batches else True
+            if full or (rows + num_rows) * length > self.batch_tokens:
+                batches.append([])
+                rows = 0
+            batches[-1].append(at)
+            rows += num_rows
+        return batches
+
+    def _size(self, request: Request) -> tuple[int, int]:
+        """Rows that the request takes in a batch, and their length in tokens."""
+        member, want = request.member, request.want
+        chat = self.weights.chat(member)
+        key = (_base_key(member), request.messages)
+        if key not in self._lengths:
+            if len(self._lengths) >= _CACHED_PROMPTS:
+                self._lengths.clear()
+            self._lengths[key] = len(chat.prompt_ids(request.messages))
+        rows = 1
+        if isinstance(want, Sampling):
+            new = want.max_new_tokens
+        elif isinstance(want, Options):
+            tree = self._tree(member, want)
+            rows, new = len(tree.rows), tree.width
+        else:
+            new = len(chat.completion_ids(want.completion, ended=False))
+        return rows, min(self._lengths[key] + new, self.weights.context_length(member))
+
+    def _tree(self, member: Member, want: Options) -> OptionTree:
+        key = (_base_key(member), want)
+        if key not in self._trees:
+            self._trees[key] = OptionTree(want, self.weights.chat(member))
+        return self._trees[key]
+
+    def _run(self, batch: list[tuple[int, Request]]) -> list[tuple[int, Response]]:
+        """Answer one planned batch: one member, one kind."""
+        done: list[tuple[int, Response]] = []
+        jobs: list[_Job] = []
+        for position, request in batch:
+            job = self._prepare(position, request)
+            if isinstance(job, Failure):
+                done.append((position, Response(request.id, error=job)))
+            else:
+                jobs.append(job)
+        if not jobs:
+            return done
+        member, kind = jobs[0].request.member, jobs[0].request.want.kind
+        chat = self.weights.chat(member)
+        answer = {"sampling": _sample, "options": _options, "likelihood": _likelihood}[kind]
+        try:
+            with self.weights.serving(member) as model:
+                responses = _halving(lambda part: answer(model, chat, part), jobs)
+        except PhalanxError:
+            raise
+        except Exception as error:
+            raise EngineError(
+                f"{member.key}: a batch of {len(jobs)} {kind} requests failed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return done + [(job.position, found) for job, found in zip(jobs, responses, strict=True)]
+
+    def _prepare(self, position: int, request: Request) -> _Job | Failure:
+        member, want = request.member, request.want
+        chat = self.weights.chat(member)
+        tree = completion = None
+        if isinstance(want, Sampling):
+            num_new = want.max_new_tokens
+        elif isinstance(want, Options):
+            tree = self._tree(member, want)
+            num_new = tree.width
+        else:
+            completion = chat.completion_ids(want.completion, ended=False)
+            num_new = len(completion)
+            if not completion:
+                return Failure("empty", "an empty completion has no likelihood")
+        context = self.weights.context_length(member)
+        prompt = fit_prompt(chat, request.messages, request.shortenable, num_new, context)
+        if isinstance(prompt, Failure):
+            return prompt
+        return _Job(position, request, prompt, tree, completion)
+
+
+def _base_key(member: Member) -> tuple[str, str, bool]:
+    return (member.base, member.dtype, member.trust_remote_code)
+
+
+def _halving(answer: Callable[[list[_Job]], list[Response]], jobs: list[_Job]) -> list[Response]:
+    """Answer the jobs; halve them where memory runs out, down to one."""
+    try:
+        return answer(jobs)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "out of memory"
+    _free_memory()
+    if len(jobs) == 1:
+        failure = Failure("engine", f"out of memory with this request alone: {reason}")
+        return [Response(jobs[0].request.id, error=failure)]
+    middle = len(jobs) // 2
+    return _halving(answer, jobs[:middle]) + _halving(answer, jobs[middle:])
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def _free_memory() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _padded(
+    rows: Sequence[Sequence[int]], pad: int, device: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Left-padded ids and attention mask, both int64 [rows, longest]."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids = [[pad] * (longest - len(row)) + list(row) for row in rows]
+    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in rows]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int) -> torch.Tensor:
+    """Logits of the last ``keep`` positions of each row: [rows, keep, vocabulary]."""
+    import inspect
+
+    import torch
+
+    ids, mask = _padded(rows, pad, model.device)
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    accepted = inspect.signature(bare.forward).parameters
+    extra: dict[str, Any] = {}
+    if "position_ids" in accepted:  # learnt positions must not count the padding
+        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    if "logits_to_keep" in accepted:
+        extra["logits_to_keep"] = keep
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **extra).logits
+    return logits[:, -keep:]
+
+
+def _sample(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
+    import torch
+    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+
+    wants = [_sampling(job) for job in jobs]
+    ids, mask = _padded([job.prompt.ids for job in jobs], chat.pad_id, model.device)
+    length = ids.shape[1]
+    limits = [want.max_new_tokens for want in wants]
+    seeds = [job.request.seed for job in jobs]
+    config = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=max(limits),
+        pad_token_id=chat.pad_id,
+        eos_token_id=list(chat.stop_ids),
+        use_cache=True,
+    )
+    with torch.no_grad():
+        written = model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=config,
+            logits_processor=LogitsProcessorList([Sampler(wants, seeds, length, model.device)]),
+            stopping_criteria=StoppingCriteriaList([OwnLimit(limits, length, model.device)]),
+        )
+    rows = written[:, length:].tolist()
+    return [_read(chat, job, row) for job, row in zip(jobs, rows, strict=True)]
+
+
+def _sampling(job: _Job) -> Sampling:
+    want = job.request.want
+    assert isinstance(want, Sampling)
+    return want
+
+
+def _read(chat: ChatFormat, job: _Job, row: list[int]) -> Response:
+    """Text up to the first end token; without one, the row's own limit cut it off."""
+    row = row[: _sampling(job).max_new_tokens]
+    end = next((at for at, token in enumerate(row) if token in chat.stop_ids), None)
+    tokens = row[:end]
+    text, flags = clean_text(chat.decode(tokens))
+    return Response(
+        job.request.id,
+        text=text,
+        finish_reason="length" if end is None else "stop",
+        num_prompt_tokens=len(job.prompt.ids),
+        num_completion_tokens=len(tokens),
+        num_shortened_tokens=job.prompt.num_shortened,
+        flags=flags,
+    )
+
+
+def _options(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
+    rows = [(number, row) for number, job in enumerate(jobs) for row in _tree_of(job).rows]
+    ids = [jobs[n].prompt.ids + _tree_of(jobs[n]).forced + list(row) for n, row in rows]
+    keep = max(len(row) for _, row in rows) + 1
+    logits = _last_logits(model, ids, chat.pad_id, keep)
+    read: list[dict[Path, dict[int, float]]] = [{} for _ in jobs]
+    for at, (number, row) in enumerate(rows):
+        for path, tokens in _tree_of(jobs[number]).asked(row).items():
+            logprobs = logits[at, keep - 1 - len(row) + len(path)].float().log_softmax(-1)
+            read[number][path] = dict(zip(tokens, logprobs[tokens].tolist(), strict=True))
+    responses = []
+    for job, logprobs in zip(jobs, read, strict=True):
+        probabilities, mass = _tree_of(job).read(logprobs)
+        responses.append(
+            Response(
+                job.request.id,
+                probabilities=probabilities,
+                option_mass=mass,
+                num_prompt_tokens=len(job.prompt.ids),
+                num_shortened_tokens=job.prompt.num_shortened,
+            )
+        )
+    return responses
+
+
+def _tree_of(job: _Job) -> OptionTree:
+    assert job.tree is not None
+    return job.tree
+
+
+def _likelihood(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
+    import torch
+
+    completions = [job.completion or [] for job in jobs]
+    keep = max(map(len, completions)) + 1
+    ids = [job.prompt.ids + tokens for job, tokens in zip(jobs, completions, strict=True)]
+    logits = _last_logits(model, ids, chat.pad_id, keep)
+    responses = []
+    for at, (job, tokens) in enumerate(zip(jobs, completions, strict=True)):
+        # Position i predicts token i + 1. One row at a time: float32 of all would be large.
+        row = logits[at, keep - 1 - len(tokens) : keep - 1].float()
+        target = torch.tensor(tokens, device=row.device)[:, None]
+        total = float((row.gather(1, target)[:, 0] - row.logsumexp(-1)).sum())
+        if not math.isfinite(total):
+            member = job.request.member
+            raise EngineError(f"{member.key}: the log-probability is {total}; check its weights")
+        responses.append(
+            Response(
+                job.request.id,
+                logprob_sum=total,
+                num_scored_tokens=len(tokens),
+                num_prompt_tokens=len(job.prompt.ids),
+                num_completion_tokens=len(tokens),
+                num_shortened_tokens=job.prompt.num_shortened,
+            )
+        )
+    return responses

@@ -1,0 +1,331 @@
+"""The bases in memory, and whose weights they show at the moment.
+
+While a member serves, the base's weights are exactly base + adapter: each delta is added in
+float32 to an untouched copy of the base weight and rounded once. They are restored by copying that
+copy back, never by subtraction, which would drift in bfloat16. While a member trains, PEFT's
+adapter sits on the untouched base, and is taken off afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.chat import ChatFormat
+from phalanx.config.schema import LoraSettings
+from phalanx.errors import EngineError, MissingPackage
+from phalanx.types import Member
+from phalanx.weights import adapters
+from phalanx.weights.builtin import resolve_model
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from transformers import PreTrainedTokenizerBase
+
+DEFAULT_CONTEXT = 2048
+_CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+BaseKey = tuple[str, str, bool]
+
+
+@dataclass
+class _Text:
+    """What is known of a base without its weights."""
+
+    source: Path | str
+    tokenizer: PreTrainedTokenizerBase
+    chat: ChatFormat
+    context_length: int
+
+
+@dataclass
+class _Loaded:
+    """A base in memory. ``shows`` is the adapter that its weights contain, None when pristine."""
+
+    model: torch.nn.Module
+    modules: list[tuple[str, int]]
+    pristine: dict[str, torch.Tensor] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    wrapped: PeftModel | None = None
+    shows: tuple[str, str] | None = None
+
+
+class Weights:
+    """Tokenizers, chat formats and models of the members, shared between those of one base.
+
+    ``device`` is auto, cpu, cuda or cuda:N. ``keep_all_loaded`` holds every base at once instead
+    of one at a time. ``merge_adapters`` off serves through the adapter. ``threads`` sets torch's
+    CPU threads. Not for use from several threads at once.
+    """
+
+    def __init__(
+        self,
+        device: str = "auto",
+        keep_all_loaded: bool = False,
+        merge_adapters: bool = True,
+        threads: int | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._device_name = device
+        self.keep_all_loaded = keep_all_loaded
+        self.merge_adapters = merge_adapters
+        self.threads = threads
+        self._say = say
+        self._texts: dict[BaseKey, _Text] = {}
+        self._loaded: dict[BaseKey, _Loaded] = {}
+        self._busy = ""
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        """Bases in memory -> the adapter whose weights they show ("" for none)."""
+        return {key[0]: (held.shows[0] if held.shows else "") for key, held in self._loaded.items()}
+
+    @property
+    def device(self) -> torch.device:
+        torch = _torch()
+        name = self._device_name
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise EngineError(f"device '{name}' was asked for, but torch sees no GPU; use cpu")
+        return torch.device(name)
+
+    def tokenizer(self, member: Member) -> PreTrainedTokenizerBase:
+        """The member's tokenizer; it has a padding token (see :class:`ChatFormat`)."""
+        return self._text(member).tokenizer
+
+    def chat(self, member: Member) -> ChatFormat:
+        """The member's chat format; its stop ids include those of the generation config."""
+        return self._text(member).chat
+
+    def context_length(self, member: Member) -> int:
+        """Tokens that prompt and completion may have together."""
+        return self._text(member).context_length
+
+    @contextmanager
+    def serving(self, member: Member) -> Iterator[torch.nn.Module]:
+        """The model in evaluation mode with exactly the weights base + adapter.
+
+        Asking for the same member again costs nothing. An adapter that was rewritten in place is
+        noticed by its content.
+        """
+        with self._exclusive(member):
+            held = self._load(member)
+            self._show(held, member)
+            model = held.wrapped if held.wrapped is not None else held.model
+            model.eval()
+            yield model
+
+    @contextmanager
+    def training(self, member: Member, lora: LoraSettings) -> Iterator[PeftModel]:
+        """The untouched base with a trainable adapter called ``default``.
+
+        It is the member's own adapter, or a new one by ``lora`` (seed torch first). Save it before
+        leaving; afterwards the base is clean again for the next member.
+        """
+        with self._exclusive(member):
+            held = self._load(member)
+            self._restore(held)
+            if member.adapter is None:
+                wrapped = adapters.new_adapter(held.model, lora)
+            else:
+                wrapped = self._wrap(held, member, trainable=True)
+            held.wrapped = wrapped
+            try:
+                wrapped.train()
+                yield wrapped
+            finally:
+                self._restore(held)
+
+    def close(self) -> None:
+        """Forget every model."""
+        self._loaded.clear()
+        self._texts.clear()
+        _free()
+
+    @contextmanager
+    def _exclusive(self, member: Member) -> Iterator[None]:
+        if self._busy:
+            raise EngineError(f"{member.name} cannot use the weights: {self._busy} is using them")
+        self._busy = member.name
+        try:
+            yield
+        finally:
+            self._busy = ""
+
+    def _text(self, member: Member) -> _Text:
+        key = _base_key(member)
+        if key not in self._texts:
+            self._texts[key] = _load_text(member, resolve_model(member.base, self._say))
+        return self._texts[key]
+
+    def _load(self, member: Member) -> _Loaded:
+        key = _base_key(member)
+        if key in self._loaded:
+            return self._loaded[key]
+        text = self._text(member)
+        if not self.keep_all_loaded and self._loaded:
+            self._loaded.clear()
+            _free()
+        if self.threads:
+            _torch().set_num_threads(self.threads)
+        model = _load_model(member, text.source, self.device)
+        held = _Loaded(model, _module_tree(model))
+        self._loaded[key] = held
+        return held
+
+    def _show(self, held: _Loaded, member: Member) -> None:
+        wanted = None
+        if member.adapter is not None:
+            folder = adapters.resolve_adapter(member.adapter, member.name)
+            wanted = (str(folder), adapters.adapter_hash(folder))
+        clean = not held.changed and held.wrapped is None
+        if held.shows == wanted and (wanted is not None or clean):
+            return
+        self._restore(held)
+        if wanted is None:
+            return
+        held.wrapped = self._wrap(held, member)
+        deltas = adapters.merge_deltas(held.wrapped) if self.merge_adapters else None
+        if deltas is not None:
+            adapters.take_off(held.wrapped)
+            held.wrapped = None
+            _add_deltas(held, deltas)
+        held.shows = wanted
+
+    def _wrap(self, held: _Loaded, member: Member, trainable: bool = False) -> PeftModel:
+        folder = adapters.resolve_adapter(member.adapter or "", member.name)
+        try:
+            return adapters.load_adapter(held.model, folder, member.name, trainable)
+        except BaseException:
+            self._loaded.pop(_base_key(member), None)
+            raise
+
+    def _restore(self, held: _Loaded) -> None:
+        """Make the base what it was when it was loaded."""
+        torch = _torch()
+        if held.wrapped is not None:
+            held.model = adapters.take_off(held.wrapped)
+            held.wrapped = None
+        with torch.no_grad():
+            for name in held.changed:
+                held.model.get_parameter(name).copy_(held.pristine[name])
+        held.changed.clear()
+        held.shows = None
+        held.model.requires_grad_(False)
+        held.model.eval()
+        if getattr(held.model, "is_gradient_checkpointing", False):
+            held.model.gradient_checkpointing_disable()
+        held.model.config.use_cache = True
+        if _module_tree(held.model) != held.modules:
+            self._loaded = {k: other for k, other in self._loaded.items() if other is not held}
+            raise EngineError(
+                f"the base '{held.model.name_or_path}' was changed by training (its layers are "
+                "not those that were loaded); it has been dropped from memory"
+            )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackage("torch", "hf", "running a model in this process") from error
+    return torch
+
+
+def _free() -> None:
+    torch = _torch()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _base_key(member: Member) -> BaseKey:
+    return (member.base, member.dtype, member.trust_remote_code)
+
+
+def _module_tree(model: torch.nn.Module) -> list[tuple[str, int]]:
+    return [(name, id(module)) for name, module in model.named_modules()]
+
+
+def _load_text(member: Member, source: Path | str) -> _Text:
+    try:
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+    except ImportError as error:
+        raise MissingPackage("transformers", "hf", "running a model in this process") from error
+    trust = member.trust_remote_code
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"{member.name}: the tokenizer of '{member.base}' could not be loaded: {error}"
+        ) from error
+    try:
+        generation = GenerationConfig.from_pretrained(source)
+    except OSError:  # many bases have no generation_config.json; the model's own config serves
+        generation = GenerationConfig.from_model_config(config)
+    stops = generation.eos_token_id
+    stops = [stops] if isinstance(stops, int) else list(stops or ())
+    chat = ChatFormat(tokenizer, member.base, stops)
+    if tokenizer.pad_token_id != chat.pad_id:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(chat.pad_id)
+    return _Text(source, tokenizer, chat, _context_length(config, tokenizer))
+
+
+def _context_length(config: Any, tokenizer: Any) -> int:
+    places = (config, getattr(config, "text_config", None))
+    lengths = [getattr(place, name, None) for place in places for name in _CONTEXT_NAMES]
+    lengths.append(tokenizer.model_max_length)
+    known = [int(length) for length in lengths if length and 0 < length < 10**8]
+    return min(known) if known else DEFAULT_CONTEXT
+
+
+def _load_model(member: Member, source: Path | str, device: torch.device) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=_dtype(member.dtype, device),
+            use_safetensors=True,
+            trust_remote_code=member.trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"{member.name}: the weights of '{member.base}' could not be loaded: {error}"
+        ) from error
+    # The request alone says how text is sampled: no repetition penalty or temperature of the
+    # model's own generation config may creep in.
+    model.generation_config = GenerationConfig()
+    model.requires_grad_(False)
+    return model.to(device).eval()
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto`` is bfloat16 where the device multiplies it natively, else float32."""
+    torch = _torch()
+    if name != "auto":
+        return getattr(torch, name)
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(False) else torch.float32
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    native = able.get("avx512_bf16") or able.get("amx_bf16")
+    return torch.bfloat16 if native else torch.float32
+
+
+def _add_deltas(held: _Loaded, deltas: dict[str, torch.Tensor]) -> None:
+    """weight = round(pristine + delta), from the pristine copy (kept in main memory)."""
+    torch = _torch()
+    with torch.no_grad():
+        for name, delta in deltas.items():
+            weight = held.model.get_parameter(name)
+            if name not in held.pristine:
+                held.pristine[name] = weight.detach().to("cpu", copy=True)
+            exact = held.pristine[name].to(weight.device, torch.float32)
+            weight.copy_(exact.add_(delta.to(weight.device)))
+            held.changed.add(name)
