@@ -9,8 +9,9 @@ from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Duel, Member
 
-SCRIPTED_BASE = "scripted"
-"""Base of a scripted member that names none: it has no weights."""
+SCRIPT = "script:"
+DEFAULT_SCRIPT = "script:default"
+"""What a scripted member that names no script answers from."""
 
 
 def members_from(config: Config) -> tuple[Member, ...]:
@@ -39,10 +40,10 @@ def recruits_from(config: Config) -> tuple[Member, ...]:
 
 def _member(settings: MemberSettings, pool_base: str | None) -> Member:
     base = settings.model or pool_base
+    if settings.engine == "scripted" and not (base or "").startswith(SCRIPT):
+        base = DEFAULT_SCRIPT
     if base is None:
-        if settings.engine != "scripted":
-            raise ConfigError(f"pool: {settings.name} has no model and there is no pool.base")
-        base = SCRIPTED_BASE
+        raise ConfigError(f"pool: {settings.name} has no model and there is no pool.base")
     return Member(
         name=settings.name,
         base=base,

@@ -21,11 +21,13 @@ work is done, or when to stop, not what is computed. ``batch_size``, ``batch_tok
 ``merge_adapters`` are not free: another batch is another rounding."""
 
 
-def differences(a: Config, b: Config, free: Iterable[str] = ()) -> list[tuple[str, Any, Any]]:
+def differences(
+    a: Config, b: Config, free: Iterable[str] = RESUME_FREE
+) -> list[tuple[str, Any, Any]]:
     """(key, value in a, value in b) for every key that differs, the first one first.
 
     Items of a list are matched by name. ``free`` names keys to leave out (``*`` is any one part):
-    ``differences(old, new, RESUME_FREE)`` says why a run cannot be resumed, or is empty.
+    the default says why a run cannot be resumed, or is empty; ``free=()`` gives everything.
     """
     patterns = [pattern.split(".") for pattern in free]
     found: list[tuple[str, Any, Any]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,7 +19,7 @@ from ruamel.yaml.error import YAMLError
 
 from phalanx.config import rules
 from phalanx.config.faults import Fault, did_you_mean, from_pydantic
-from phalanx.config.keys import Path, describe, dotted, section_of, shape_at, value_at
+from phalanx.config.keys import Path, dotted, section_of, shape_at
 from phalanx.config.reading import Source, read_file, read_text, read_value
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
@@ -49,12 +49,14 @@ def load(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     complete: bool | None = None,
+    also: Sequence[Callable[[Config], Iterable[Fault]]] = (),
 ) -> Config:
     """Read, merge, check. ``load("preset:sparta", ["pool=pool.yaml", "match.duels=200"])``.
 
     ``overrides`` are texts ``key.path=value`` (the value is read as YAML; for a section, the
     name of a YAML file that holds it) or a mapping (dotted keys, or nested). ``complete``: a
     pool and instructions must be there; by default they must, unless a bare preset is looked at.
+    ``also``: further rules, from layers above, whose faults join the same message.
 
     Raises ConfigError with every fault, each with its file and line.
     """
@@ -66,7 +68,8 @@ def load(
     config, shape_faults = _validate(merged.data)
     hidden = [fault.path for fault in shape_faults]
     if config is not None:
-        rule_faults = [fault for fault in rules.check(config, complete) if fault.level == "fault"]
+        found = [*rules.check(config, complete), *(f for rule in also for f in rule(config))]
+        rule_faults = [fault for fault in found if fault.level == "fault"]
         shape_faults += [fault for fault in rule_faults if not _hides(hidden, fault.path)]
     faults += [_with_place(fault, merged) for fault in shape_faults]
     if faults or config is None:
@@ -226,6 +229,8 @@ def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
     def find(text: str) -> str:
         if text.startswith(("builtin:", "hub:")) or not text:
             return text
+        if text.startswith("script:"):
+            return f"script:{find(text.removeprefix('script:'))}"
         given = FilePath(text).expanduser()
         for candidate in (folder / given, given):
             if candidate.exists():

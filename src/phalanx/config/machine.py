@@ -9,9 +9,8 @@ from pathlib import Path
 
 def count_gpus() -> int:
     """GPUs that this process may use: device files, cut down by CUDA_VISIBLE_DEVICES."""
-    found = len(
-        [path for path in Path("/dev").glob("nvidia*") if re.search(r"nvidia\d+$", path.name)]
-    )
+    names = (path.name for path in Path("/dev").glob("nvidia*"))
+    found = sum(1 for name in names if re.fullmatch(r"nvidia\d+", name))
     if not found and Path("/dev/kfd").exists():  # AMD: one render node a card
         found = len(list(Path("/dev/dri").glob("renderD*")))
     if not found and Path("/dev/dxg").exists():  # a Linux inside Windows shows one device for all

@@ -21,7 +21,8 @@ BUILTIN_BASES = {"smollm2-135m": 134_515_008}
 """Bases that need no download, and their number of parameters."""
 BUILTIN_INSTRUCTIONS = ("skills",)
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-TABLES = (".jsonl", ".csv", ".parquet")
+HUB_DATA = re.compile(HUB_ID.pattern + r"(:[\w.-]+)?")
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PROMPT_ROOM = 64
 """Tokens that a short prompt takes; only used to warn."""
 
@@ -100,19 +101,34 @@ def _names(config: Config) -> Iterator[Fault]:
 
 
 def _weights(config: Config) -> Iterator[Fault]:
-    if config.pool.base is not None and (problem := base_problem(config.pool.base)):
-        yield Fault(("pool", "base"), problem)
-    for position, member in enumerate(config.pool.members):
+    base, members = config.pool.base, config.pool.members
+    if base is not None:
+        scripted = bool(members) and all(member.engine == "scripted" for member in members)
+        if problem := _script_problem(base) if scripted else base_problem(base):
+            yield Fault(("pool", "base"), problem)
+    for position, member in enumerate(members):
         path: Path = ("pool", "members", position)
         if member.engine == "scripted":
+            if member.model is not None and (problem := _script_problem(member.model)):
+                yield Fault((*path, "model"), problem)
             continue
-        if member.model is None and config.pool.base is None:
+        if member.model is None and base is None:
             text = f"{member.name} has no model and there is no pool.base; give one of the two"
             yield Fault(path, text)
         elif member.model is not None and (problem := base_problem(member.model)):
             yield Fault((*path, "model"), problem)
         if member.adapter is not None and (problem := _adapter_problem(member, config)):
             yield Fault((*path, "adapter"), problem)
+
+
+def _script_problem(model: str) -> str | None:
+    """What is wrong with the name of a script, or None."""
+    name = model.removeprefix("script:")
+    if name == model:
+        return f"{model!r} is not a script; a scripted member has model: script:FILE.yaml, or none"
+    if name == "default" or FilePath(name).expanduser().is_file():
+        return None
+    return f"there is no script {name!r} (looked beside the configuration, then here)"
 
 
 def base_problem(model: str) -> str | None:
@@ -123,6 +139,11 @@ def base_problem(model: str) -> str | None:
             return None
         known = [f"builtin:{base}" for base in BUILTIN_BASES]
         return f"there is no base {model!r}; {did_you_mean(model, known)}"
+    if model.startswith("script:"):
+        return f"{model!r} is a script; it goes with engine: scripted"
+    if model.startswith("hub:"):
+        model = model.removeprefix("hub:")
+        return None if HUB_ID.fullmatch(model) else f"{model!r}: expected hub:org/name"
     path = FilePath(model).expanduser()
     if path.is_dir():
         return None if (path / "config.json").is_file() else _no_config(path)
@@ -201,7 +222,7 @@ def _recruits(config: Config) -> Iterator[Fault]:
             yield Fault(below, f"{name} is already the name of a member")
         if not domains:
             yield Fault(below, "learns no domain; expected a list of at least one")
-    if problem := _table_problem(recruit.data, builtin=BUILTIN_INSTRUCTIONS, hub=False):
+    if problem := table_problem(recruit.data, hub=False):
         yield Fault((*path, "data"), problem)
 
 
@@ -234,13 +255,11 @@ def _learners(config: Config) -> Iterator[Fault]:
             ("train", "method"),
             "is dpo, but no member has the role learn; set train.method: none to stop at the pairs",
         )
-    for position, member in enumerate(config.pool.members):
-        if member.engine == "scripted" and "learn" in member.roles:
-            yield Fault(
-                ("pool", "members", position),
-                f"{member.name} is scripted and has no weights to train; give it roles: "
-                "[contest, judge], or set train.method: none",
-            )
+    elif all(member.engine == "scripted" for member in config.pool.members) and not (
+        config.pool.recruit
+    ):
+        text = "is dpo, but every member is scripted and has no weights to train: no training"
+        yield Fault(("train", "method"), text, "note")
 
 
 def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
@@ -249,23 +268,23 @@ def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
     if not settings.source:
         text = "names no instructions; expected a JSONL, CSV or Parquet file, hub:org/name, or "
         yield Fault(path, f"{text}builtin:skills", "fault" if complete else "note")
-    elif problem := _table_problem(settings.source, builtin=BUILTIN_INSTRUCTIONS, hub=True):
+    elif problem := table_problem(settings.source, hub=True):
         yield Fault(path, problem)
 
 
-def _table_problem(source: str, *, builtin: tuple[str, ...], hub: bool) -> str | None:
-    """What is wrong with the name of a table of rows, or None."""
+def table_problem(source: str, *, hub: bool) -> str | None:
+    """What is wrong with the name of a table of rows, or None; ``hub``: data sets too."""
     expected = f"a {', '.join(TABLES[:-1])} or {TABLES[-1]} file"
     if source.startswith("builtin:"):
-        known = [f"builtin:{name}" for name in builtin]
+        known = [f"builtin:{name}" for name in BUILTIN_INSTRUCTIONS]
         return None if source in known else f"{source!r}: {did_you_mean(source, known)}"
     if source.startswith("hub:"):
-        if hub and HUB_ID.fullmatch(source.removeprefix("hub:")):
+        if hub and HUB_DATA.fullmatch(source.removeprefix("hub:")):
             return None
         return f"{source!r}: expected {'hub:org/name' if hub else expected}"
     path = FilePath(source).expanduser()
     if path.is_dir():
-        return f"{source!r} is a folder; expected {expected}"
+        return None if hub else f"{source!r} is a folder; expected {expected}"
     if not path.is_file():
         hint = f"; a hub data set is written hub:{source}" if HUB_ID.fullmatch(source) else ""
         return f"there is no file {source!r} (looked beside the configuration, then here){hint}"
@@ -333,7 +352,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
             text = f"the name {name} is given to {count} tasks"
             yield Fault(("evaluate", "tasks"), text)
     for position, task in enumerate(evaluate.tasks):
-        if problem := _table_problem(task.source, builtin=BUILTIN_INSTRUCTIONS, hub=False):
+        if problem := table_problem(task.source, hub=False):
             yield Fault(("evaluate", "tasks", position, "source"), problem)
     if evaluate.tasks and evaluate.dev_share >= 1:
         text = f"{evaluate.dev_share:g} leaves no items to report results on; use less than 1"

@@ -63,7 +63,8 @@ class MemberSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """Short unique name; letters, digits, dot, dash and underscore."""
     model: str | None = None
-    """Base weights: `builtin:smollm2-135m`, a folder, a `.gguf` file, or a hub id. Default: `pool.base`."""
+    """Base weights: `builtin:smollm2-135m`, a folder, a `.gguf` file, or a hub id.
+    Default: `pool.base`. A scripted member has `script:FILE.yaml` here, or nothing."""
     adapter: str | None = None
     """LoRA adapter on top: a PEFT folder, or `hub:org/name`."""
     system: str = ""
@@ -266,7 +267,8 @@ class TrainSettings(OptimiserSettings):
 class TaskSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     source: str
-    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally) domain."""
+    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally)
+    domain."""
     match: Literal["exact", "number", "choice", "contains"] = "exact"
     """How a response is compared with the answer."""
     limit: int | None = Field(None, ge=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from phalanx.config.loading import preset_names
+from phalanx.config.loading import load, preset_names
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 
@@ -42,20 +42,21 @@ def starter(preset: str) -> str:
     """A complete file that ``phalanx check`` accepts. Raises ConfigError for an unknown preset."""
     if preset not in preset_names():
         raise ConfigError(f"preset {preset!r} is not known; known: {', '.join(preset_names())}")
+    config = load(f"preset:{preset}")
     lines = [_HEAD.format(preset=preset)]
     for name in ("iterations", *_SECTIONS):
-        lines += _commented(name, Config, Config.model_fields[name].default)
+        lines += _commented(name, Config, getattr(config, name))
     return "\n".join(lines)
 
 
-def _commented(name: str, owner: type[BaseModel], default: Any) -> list[str]:
-    if not isinstance(default, BaseModel):
-        return [*_help(owner, name, ""), f"# {name}: {json.dumps(default)}", ""]
+def _commented(name: str, owner: type[BaseModel], value: Any) -> list[str]:
+    if not isinstance(value, BaseModel):
+        return [*_help(owner, name, ""), f"# {name}: {json.dumps(value)}", ""]
     lines = [f"# {name}:"]
-    for key, value in default:
-        if not isinstance(value, BaseModel):
-            lines += _help(type(default), key, "  ")
-            lines.append(f"#   {key}: {json.dumps(value)}")
+    for key, setting in value:
+        if not isinstance(setting, BaseModel):
+            lines += _help(type(value), key, "  ")
+            lines.append(f"#   {key}: {json.dumps(setting)}")
     return [*lines, ""]
 
 

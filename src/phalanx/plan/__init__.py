@@ -1,0 +1,15 @@
+"""What ``phalanx check`` prints: what a run would do and take. Nothing heavy is imported.
+
+>>> from phalanx.plan import check
+>>> code, text = check("preset:sparta")
+>>> code
+0
+"""
+
+from __future__ import annotations
+
+from phalanx.plan.content import content_faults
+from phalanx.plan.make import Plan, check, make_plan, require
+from phalanx.plan.table import render
+
+__all__ = ["Plan", "check", "content_faults", "make_plan", "render", "require"]

@@ -1,0 +1,100 @@
+"""What only a look into the named files can tell: rows, domains, templates. No model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from phalanx.config.faults import Fault, did_you_mean
+from phalanx.config.rules import table_problem
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
+
+
+def content_faults(config: Config) -> Iterator[Fault]:
+    """Faults in the files that a configuration names, and in the domains of recruits.
+
+    Files that do not exist are left to :mod:`phalanx.config.rules`; the hub is not asked.
+    """
+    yield from _instructions(config)
+    yield from _recruits(config)
+    yield from _tasks(config)
+    yield from _template(config)
+
+
+def _is_local(source: str) -> bool:
+    local = bool(source) and not source.startswith(("hub:", "builtin:"))
+    return local and Path(source).expanduser().is_file() and table_problem(source, hub=True) is None
+
+
+def _instructions(config: Config) -> Iterator[Fault]:
+    settings = config.instructions
+    if not _is_local(settings.source):
+        return
+    from phalanx.sources import read_instructions
+
+    try:
+        read_instructions(
+            settings.source,
+            column=settings.column,
+            bad_rows=settings.bad_rows,
+            duplicates=settings.duplicates,
+            limit=settings.limit,
+        )
+    except ConfigError as error:
+        yield Fault(("instructions", "source"), str(error))
+
+
+def _recruits(config: Config) -> Iterator[Fault]:
+    recruit = config.pool.recruit
+    if recruit is None:
+        return
+    if recruit.data == "builtin:skills":
+        from phalanx.skills import DOMAINS
+
+        known = list(DOMAINS)
+    elif _is_local(recruit.data):
+        from phalanx.sources import read_demonstrations
+
+        try:
+            known = sorted({row.domain for row in read_demonstrations(recruit.data)})
+        except ConfigError as error:
+            yield Fault(("pool", "recruit", "data"), str(error))
+            return
+    else:
+        return
+    for name, domains in recruit.specialists.items():
+        for domain in domains:
+            if domain not in known:
+                hint = did_you_mean(domain, known)
+                yield Fault(
+                    ("pool", "recruit", "specialists", name),
+                    f"{recruit.data} has no domain {domain!r}; {hint}",
+                )
+
+
+def _tasks(config: Config) -> Iterator[Fault]:
+    for position, task in enumerate(config.evaluate.tasks):
+        if not _is_local(task.source):
+            continue
+        from phalanx.tasks import load_task
+
+        try:
+            load_task(task, seed=config.seed)
+        except ConfigError as error:
+            yield Fault(("evaluate", "tasks", position, "source"), str(error))
+
+
+def _template(config: Config) -> Iterator[Fault]:
+    judge = config.judge
+    if judge.template is None or judge.protocol == "likelihood":
+        return
+    path = Path(judge.template).expanduser()
+    if not path.is_file():
+        return
+    from phalanx.collective.judging import check_template
+
+    try:
+        check_template(path.read_text(encoding="utf-8"), judge.protocol)
+    except ConfigError as error:
+        yield Fault(("judge", "template"), str(error))
