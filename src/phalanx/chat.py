@@ -55,12 +55,19 @@ class ChatFormat:
     user turn), ``default_system`` (the template adds a system prompt of its own when there is
     none; it is there in training as in generation) and ``no_pad_token``.
 
+    ``stop_ids`` are further ids that end a turn (the generation config's). ``vocab_size`` is the
+    model's: a padding token beyond it, which some tokenizers have, is not used.
+
     Raises :class:`EngineError` when the template cannot even render one user message, or when the
     tokenizer has no token that can end a turn.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, name: str, stop_ids: Iterable[int] = ()
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        stop_ids: Iterable[int] = (),
+        vocab_size: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.name = name
@@ -74,7 +81,7 @@ class ChatFormat:
         self._marker_pattern = re.compile("|".join(re.escape(m) for m in self.markers) or "(?!)")
         self._control_ids = _control_ids(tokenizer)
         self._leading_bos = self._wants_bos() if self._template else ()
-        self.pad_id = self._find_pad(probe.everything)
+        self.pad_id = self._find_pad(probe.everything, vocab_size or len(tokenizer))
         self.notes = self._notes(probe)
 
     def render(self, messages: Sequence[Message]) -> str:
@@ -240,21 +247,22 @@ class ChatFormat:
         first = self.tokenizer("a", verbose=False)["input_ids"][:1]
         return (bos,) if bos is not None and first == [bos] else ()
 
-    def _find_pad(self, rendered: str) -> int:
+    def _find_pad(self, rendered: str, vocab_size: int) -> int:
         """A padding token that is no end token where the vocabulary has one.
 
         With none to spare it is the end token; padding must then be found by attention mask or
         completion mask, never by id, or the end of each completion is hidden from the loss.
         """
         pad = self.tokenizer.pad_token_id
-        if pad is not None and pad not in self.stop_ids:
+        if pad is not None and pad not in self.stop_ids and pad < vocab_size:
             return pad
         spare = [
             (str(token), number)
             for number, token in self.tokenizer.added_tokens_decoder.items()
             if token.special and number not in self.stop_ids and str(token) not in rendered
         ]
-        spare = [(t, n) for t, n in spare if n != self.tokenizer.bos_token_id]
+        bos = self.tokenizer.bos_token_id
+        spare = [(text, number) for text, number in spare if number != bos and number < vocab_size]
         spare.sort(key=lambda item: ("pad" not in item[0].lower(), "unk" in item[0].lower()))
         return spare[0][1] if spare else self.end_id
 

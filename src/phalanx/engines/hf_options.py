@@ -92,6 +92,8 @@ class OptionTree:
         ``logprobs`` has, for each branching node, the log-probability of each next token.
         Where an option ends at a node that also continues, it gets what the continuations leave.
         """
+        if any(math.isnan(v) for node in logprobs.values() for v in node.values()):
+            raise EngineError("the model's logits are not numbers; check its weights")
         found: dict[str, float] = {}
         self._walk(self.root, (), 1.0, logprobs, found)
         total = math.fsum(found.values())

@@ -15,7 +15,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ def convert_gguf(path: Path, name: str, say: Say | None = None) -> Path:
             say(f"converting {path.name} once, about half a minute (kept in {target})")
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
-            _convert(path, scratch)
+            with without_bars():
+                _convert(path, scratch)
             manifest = {"source": path.name, "blake2b": digest, "converted": time.time()}
             (scratch / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
             if target.exists():
@@ -125,6 +127,20 @@ def convert_gguf(path: Path, name: str, say: Say | None = None) -> Path:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return target
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """transformers' own progress bars off; Phalanx says itself what it does."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _convert(path: Path, folder: Path) -> None:

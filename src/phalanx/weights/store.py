@@ -20,7 +20,7 @@ from phalanx.config.schema import LoraSettings
 from phalanx.errors import EngineError, MissingPackage
 from phalanx.types import Member
 from phalanx.weights import adapters
-from phalanx.weights.builtin import resolve_model
+from phalanx.weights.builtin import resolve_model, without_bars
 
 if TYPE_CHECKING:
     import torch
@@ -218,8 +218,7 @@ class Weights:
         held.shows = None
         held.model.requires_grad_(False)
         held.model.eval()
-        if getattr(held.model, "is_gradient_checkpointing", False):
-            held.model.gradient_checkpointing_disable()
+        held.model.gradient_checkpointing_disable()
         held.model.config.use_cache = True
         if _module_tree(held.model) != held.modules:
             self._loaded = {k: other for k, other in self._loaded.items() if other is not held}
@@ -271,15 +270,16 @@ def _load_text(member: Member, source: Path | str) -> _Text:
         generation = GenerationConfig.from_model_config(config)
     stops = generation.eos_token_id
     stops = [stops] if isinstance(stops, int) else list(stops or ())
-    chat = ChatFormat(tokenizer, member.base, stops)
+    size = getattr(config.get_text_config(), "vocab_size", None)
+    chat = ChatFormat(tokenizer, member.base, stops, size)
     if tokenizer.pad_token_id != chat.pad_id:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(chat.pad_id)
     return _Text(source, tokenizer, chat, _context_length(config, tokenizer))
 
 
 def _context_length(config: Any, tokenizer: Any) -> int:
-    places = (config, getattr(config, "text_config", None))
-    lengths = [getattr(place, name, None) for place in places for name in _CONTEXT_NAMES]
+    text = config.get_text_config()
+    lengths = [getattr(text, name, None) for name in _CONTEXT_NAMES]
     lengths.append(tokenizer.model_max_length)
     known = [int(length) for length in lengths if length and 0 < length < 10**8]
     return min(known) if known else DEFAULT_CONTEXT
@@ -289,12 +289,13 @@ def _load_model(member: Member, source: Path | str, device: torch.device) -> tor
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source,
-            dtype=_dtype(member.dtype, device),
-            use_safetensors=True,
-            trust_remote_code=member.trust_remote_code,
-        )
+        with without_bars():
+            model = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype=_dtype(member.dtype, device),
+                use_safetensors=True,
+                trust_remote_code=member.trust_remote_code,
+            )
     except (OSError, ValueError) as error:
         raise EngineError(
             f"{member.name}: the weights of '{member.base}' could not be loaded: {error}"
