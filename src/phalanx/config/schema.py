@@ -45,6 +45,7 @@ class OptimiserSettings(Section):
     warmup: Share = 0.1
     """Share of the optimiser steps spent warming up; never so long that nothing trains."""
     weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay of AdamW."""
     epochs: int = Field(1, ge=1)
     """Passes over the examples."""
     batch_size: int = Field(8, ge=1)
@@ -56,6 +57,7 @@ class OptimiserSettings(Section):
     max_prompt_length: int | None = Field(None, ge=4)
     """Tokens of the prompt alone; longer ones are dropped and counted."""
     max_grad_norm: Positive = 1.0
+    """Gradients are scaled down to this norm."""
     lora: LoraSettings = LoraSettings()
 
 
@@ -87,9 +89,13 @@ class MemberSettings(Section):
 
 class RecruitTraining(OptimiserSettings):
     learning_rate: Positive = 5e-4
+    """Largest learning rate, reached after the warm-up."""
     schedule: Literal["cosine", "linear", "constant"] = "linear"
+    """How the learning rate falls after the warm-up."""
     epochs: int = Field(2, ge=1)
+    """Passes over the demonstrations."""
     batch_size: int = Field(16, ge=1)
+    """Demonstrations in one forward pass."""
 
 
 class RecruitSettings(Section):
@@ -142,6 +148,7 @@ class AnswerSettings(Section):
     temperature: float = Field(0.7, ge=0)
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Draw from the likeliest tokens that together have this probability; 1 is off."""
     top_k: int = Field(50, ge=0)
     """0 is off (slow on a CPU: the whole vocabulary is sorted)."""
     max_new_tokens: int = Field(512, ge=1)
@@ -154,9 +161,13 @@ class JudgeSettings(Section):
     the score's probabilities, one forward pass. `pairwise`: both orders, a win needs both.
     `likelihood`: mean log-probability of the response; for models too small to follow a prompt."""
     temperature: float = Field(0.7, ge=0)
+    """For verdicts that are written out; 0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """The same as answer.top_p."""
     top_k: int = Field(50, ge=0)
+    """The same as answer.top_k."""
     max_new_tokens: int = Field(256, ge=1)
+    """Longest verdict; one that is cut off before a score is unreadable."""
     low: int = 1
     """Lowest score."""
     high: int = 10
@@ -182,11 +193,15 @@ class AggregateSettings(Section):
 class SpartaReputation(Section):
     rule: Literal["sparta"] = "sparta"
     initial: Positive = 100
+    """Reputation at the start, unless a member has its own."""
     deviation: Positive = 0.5
     """Deviation at the start."""
     k_start: Positive = 10
+    """K at the start of the run."""
     k_min: Positive = 5
+    """K never falls below this."""
     k_decay: Share = 0.9
+    """How fast K falls."""
     k_steps: Positive = 10
     """K = max(k_min, k_start * k_decay ** (duels so far / k_steps)), carried over iterations."""
     scale: Positive = 20
@@ -194,9 +209,11 @@ class SpartaReputation(Section):
     epsilon: float = Field(0.01, ge=0)
     """Smallest gap factor."""
     floor: float = Field(10, ge=0)
+    """Reputations never fall below this."""
     window: int = Field(10, ge=2)
     """Recent actual changes whose spread is the deviation."""
     min_deviation: Positive = 0.1
+    """The deviation never falls below this."""
     restart_each_iteration: bool = False
     """Start K and the window anew each iteration, as the released code does."""
     fade: Literal["none", "static", "dynamic"] = "none"
@@ -207,26 +224,31 @@ class SpartaReputation(Section):
 class EloReputation(Section):
     rule: Literal["elo"] = "elo"
     initial: Positive = 100
+    """Reputation at the start, unless a member has its own."""
     k: Positive = 4
     """Largest change in one duel."""
     spread: Positive = 40
     """A lead of this much means odds of ten to one."""
     floor: float = Field(1, ge=0)
+    """Reputations never fall below this."""
 
 
 class BradleyTerryReputation(Section):
     rule: Literal["bradley_terry"] = "bradley_terry"
     initial: Positive = 100
+    """Reputation at the start, and the mean of every fit."""
     spread: Positive = 20
     """Reputation points for one unit of the fitted log-strength."""
     regularise: Positive = 0.1
     """Pulls members with few duels towards the middle (choix's alpha)."""
     floor: float = Field(1, ge=0)
+    """Reputations never fall below this."""
 
 
 class FrozenReputation(Section):
     rule: Literal["frozen"] = "frozen"
     initial: Positive = 100
+    """Reputation throughout, unless a member has its own."""
 
 
 ReputationSettings = Annotated[
@@ -266,6 +288,7 @@ class TrainSettings(OptimiserSettings):
 
 class TaskSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Short unique name in tables and reports."""
     source: str
     """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally)
     domain."""
@@ -308,7 +331,9 @@ class Config(Section):
     seed: int = Field(0, ge=0)
     """Same configuration and seed: same ledger on the local engine."""
     method: Literal["sparta"] = "sparta"
+    """The alignment method."""
     iterations: int = Field(8, ge=1)
+    """Rounds of duelling and learning."""
     without: list[Literal["reputation", "match-making"]] = []
     """The paper's ablations: uniform judge weights; opponents fully at random."""
     output: str = ""

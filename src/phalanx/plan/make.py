@@ -32,7 +32,9 @@ PAPER_BASE = "Qwen/Qwen2.5-7B-Instruct"
 PAPER_SHAPE = ModelShape(
     hidden=3584, layers=28, intermediate=18944, kv=512, vocabulary=152064, tied=False
 )
-PAPER_SIZE = Size(PAPER_SHAPE.parameters, "the paper's base", guessed=True, shape=PAPER_SHAPE)
+PAPER_SIZE = Size(
+    PAPER_SHAPE.parameters, "that of the paper's base", guessed=True, shape=PAPER_SHAPE
+)
 CHARACTERS_A_TOKEN = 4
 USUAL_TOKENS = 60
 """Tokens of an instruction where nothing was measured."""
@@ -144,7 +146,8 @@ def _plan(config: Config, found: Sequence[Fault], complete: bool) -> Plan:
 
 
 def _assumed() -> str:
-    return f"there is no pool yet: planned for {PAPER_MEMBERS} members on {PAPER_BASE}, as in the paper"
+    words = f"planned for {PAPER_MEMBERS} members on {PAPER_BASE}"
+    return f"there is no pool yet: {words}, as in the paper"
 
 
 def _paper_pool() -> tuple[Member, ...]:

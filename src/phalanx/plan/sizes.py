@@ -111,7 +111,7 @@ def size_from_name(name: str) -> Size:
     """
     match = re.search(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bBmM])(?![A-Za-z])", name)
     if match is None:
-        return Size(None, "unknown: not on this machine, and no size in the name", guessed=True)
+        return Size(None, "unknown: not on this machine, and not in its name", guessed=True)
     experts, number, unit = match.groups()
     parameters = float(number) * (1e9 if unit in "bB" else 1e6) * int(experts or 1)
     return Size(int(parameters), "guessed from the name", guessed=True)

@@ -25,14 +25,6 @@ def render(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for position, column in enumerate(columns):
-        justify = "left" if position == 0 else "right"
-        table.add_column(column, justify=justify, overflow="fold")
-    return table
-
-
 def _who(plan: Plan) -> Text:
     contestants, judges, learners = plan.contestants, plan.judges, plan.learners
     lines = [f"{len(contestants)} contestants: {', '.join(contestants)}"]
@@ -52,7 +44,10 @@ def _who(plan: Plan) -> Text:
 
 def _counts(plan: Plan) -> Table:
     work, times, learners = plan.work, plan.iterations, len(plan.learners)
-    table = _table("Work", "", "an iteration", f"all {times}")
+    table = Table(title="Work", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("")
+    for heading in ("an iteration", f"all {times}"):
+        table.add_column(heading, justify="right", no_wrap=True)
     rows = [
         ("duels", work.duels),
         ("responses", work.responses),
@@ -72,25 +67,24 @@ def _counts(plan: Plan) -> Table:
     return table
 
 
-def _bases(plan: Plan) -> Table:
-    table = _table("Memory, estimated", "base", "parameters", "weights", "adapters", "training")
+def _bases(plan: Plan) -> Text:
+    text = Text("Memory, estimated", style="bold")
     for base in plan.bases:
-        members = f"{base.base} ({len(base.members)})"
-        table.add_row(
-            members,
-            _parameters(base),
-            _bytes(base.weights),
-            _bytes(base.adapters),
-            _bytes(base.training),
+        count = len(base.members)
+        text.append(
+            f"\n{base.base} ({count} member{'' if count == 1 else 's'}): "
+            f"{_parameters(base)}; weights {_bytes(base.weights)}, "
+            f"adapters {_bytes(base.adapters)}, training {_bytes(base.training)}",
+            style="not bold",
         )
-    return table
+    return text
 
 
 def _turns(plan: Plan) -> str:
     lines = []
     guessed = [base for base in plan.bases if base.guessed]
     for base in guessed:
-        lines.append(f"~ {base.base}: {base.how}")
+        lines.append(f"The size of {base.base} is {base.how}.")
     if plan.take_turns:
         lines.append(f"The {len(plan.bases)} bases take turns in memory.")
     elif len(plan.bases) > 1:
@@ -113,13 +107,13 @@ def _time(plan: Plan) -> Text:
 
 def _parameters(base: BasePlan) -> str:
     if base.parameters is None:
-        return "unknown"
+        return "size unknown"
     if base.parameters == 0:
-        return "none"
-    mark = "~" if base.guessed else ""
+        return "no parameters"
+    mark = "about " if base.guessed else ""
     if base.parameters >= 1e9:
-        return f"{mark}{base.parameters / 1e9:.2f}B"
-    return f"{mark}{base.parameters / 1e6:.1f}M"
+        return f"{mark}{base.parameters / 1e9:.2f}B parameters"
+    return f"{mark}{base.parameters / 1e6:.1f}M parameters"
 
 
 def _bytes(count: int | None) -> str:

@@ -163,12 +163,13 @@ def bases_of(config: Config, members: Sequence[Member], size: Size | None = None
 def _adapter_bytes(config: Config, members: Sequence[Member], size: Size) -> int | None:
     """Two bytes a weight: adapters that exist, and one new one for each learner without."""
     total = 0
+    trains = config.train.method != "none"
     new = size.shape.lora_parameters(config.train.lora) if size.shape else None
     for member in members:
         if member.engine == "scripted":
             continue
         count = adapter_parameters(member.adapter) if member.adapter else 0
-        if count is None or (not member.adapter and "learn" in member.roles):
+        if count is None or (trains and not member.adapter and "learn" in member.roles):
             if new is None:
                 return None
             count = new
