@@ -1,4 +1,4 @@
-"""Settings and fixtures that all tests share."""
+"""Shared fixtures. Tests never use the network."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def cases_dir() -> Path:
-    """The folder of collected case files (``PHALANX_CASES``); the test is skipped without it."""
+    """The folder of external case files, named by PHALANX_CASES; skips where there is none."""
     folder = Path(os.environ.get("PHALANX_CASES", ROOT.parent / "shared" / "cases"))
     if not folder.is_dir():
-        pytest.skip("no case files; set PHALANX_CASES to their folder")
+        pytest.skip(f"no case files at {folder}")
     return folder
