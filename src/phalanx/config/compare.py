@@ -67,5 +67,6 @@ def _named(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Section):
-        return value.model_dump(exclude_defaults=True)
+        rule = {"rule": value.rule} if hasattr(value, "rule") else {}
+        return rule | value.model_dump(exclude_defaults=True)
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -45,7 +45,7 @@ def _who(plan: Plan) -> Text:
 def _counts(plan: Plan) -> Table:
     work, times, learners = plan.work, plan.iterations, len(plan.learners)
     table = Table(title="Work", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for heading in ("an iteration", f"all {times}"):
         table.add_column(heading, justify="right", no_wrap=True)
     rows = [
@@ -53,7 +53,7 @@ def _counts(plan: Plan) -> Table:
         ("responses", work.responses),
         ("judgments", work.judgments),
         ("judge requests", work.judge_requests),
-        ("preference pairs, at most", work.pairs),
+        ("pairs, at most", work.pairs),
         ("training examples, at most", work.training_pairs * learners),
         ("optimiser steps", work.training_steps * learners),
         ("tokens to answer, at most", work.answer_tokens),
