@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PLAIN_TEMPLATE = (
-    "{% for m in messages %}### {{ m['role'] | capitalize }}:\n{{ m['content'] }}"
-    "{% if m['role'] == 'assistant' and eos_token %}{{ eos_token }}{% endif %}\n\n{% endfor %}"
-    "{% if add_generation_prompt %}### Assistant:\n{% endif %}"
+    "{% for m in messages %}{{ '### ' + m['role'] | capitalize + ':\n' + m['content'] }}"
+    "{% if m['role'] == 'assistant' and eos_token %}{{ eos_token }}{% endif %}"
+    "{{ '\n\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### Assistant:\n' }}{% endif %}"
 )
 """Used for tokenizers without a chat template (note ``plain_template``)."""
 

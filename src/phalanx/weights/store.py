@@ -218,7 +218,7 @@ class Weights:
         held.shows = None
         held.model.requires_grad_(False)
         held.model.eval()
-        held.model.gradient_checkpointing_disable()
+        _stop_checkpointing(held.model)
         held.model.config.use_cache = True
         if _module_tree(held.model) != held.modules:
             self._loaded = {k: other for k, other in self._loaded.items() if other is not held}
@@ -249,6 +249,15 @@ def _base_key(member: Member) -> BaseKey:
 
 def _module_tree(model: torch.nn.Module) -> list[tuple[str, int]]:
     return [(name, id(module)) for name, module in model.named_modules()]
+
+
+def _stop_checkpointing(model: Any) -> None:
+    """Trainers may have switched it on; transformers 5.24 renamed the pair of names."""
+    if hasattr(model, "is_activation_checkpointing"):
+        if model.is_activation_checkpointing:
+            model.activation_checkpointing_disable()
+    elif getattr(model, "is_gradient_checkpointing", False):
+        model.gradient_checkpointing_disable()
 
 
 def _load_text(member: Member, source: Path | str) -> _Text:
