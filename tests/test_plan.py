@@ -234,6 +234,23 @@ def test_check_is_quick_and_light(what: str) -> None:
     assert float(seconds) < 1.0  # processor time: the machine may be busy with other things
 
 
+def test_time_of_scripted_and_of_unknown_members() -> None:
+    _, text = check(ROOT / "configs/smoke/rubric.yaml")
+    assert "scripted members take next to none" in text
+    pool = {"base": "org/mystery", "members": [{"name": name} for name in "abc"]}
+    plan = make_plan(small(pool=pool))
+    assert plan.total_seconds is None
+
+
+def test_time_grows_with_the_work() -> None:
+    one = make_plan(small()).seconds
+    ten = make_plan(small(match={"duels": 100})).seconds
+    assert one is not None
+    assert ten is not None
+    for phase in ("answer", "judge", "train"):
+        assert ten[phase] == pytest.approx(10 * one[phase])
+
+
 def test_duration() -> None:
     words = [duration(s) for s in (0.2, 45, 119, 754, 4 * 3600, 50 * 3600)]
     assert words == ["0.2 s", "45 s", "119 s", "13 min", "4.0 h", "2.1 d"]

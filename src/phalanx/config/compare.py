@@ -30,7 +30,7 @@ def differences(
     the default says why a run cannot be resumed, or is empty; ``free=()`` gives everything.
     """
     patterns = [pattern.split(".") for pattern in free]
-    found: list[tuple[str, Any, Any]] = []
+    found: list[tuple[tuple[str, ...], Any, Any]] = []
     _compare((), a, b, found)
     return [
         (".".join(path), left, right)
@@ -45,7 +45,9 @@ def _matches(path: tuple[str, ...], pattern: list[str]) -> bool:
     )
 
 
-def _compare(path: tuple[str, ...], a: Any, b: Any, found: list) -> None:
+def _compare(
+    path: tuple[str, ...], a: Any, b: Any, found: list[tuple[tuple[str, ...], Any, Any]]
+) -> None:
     if a == b:
         return
     if isinstance(a, Section) and type(a) is type(b):

@@ -286,7 +286,8 @@ def table_problem(source: str, *, hub: bool) -> str | None:
     if path.is_dir():
         return None if hub else f"{source!r} is a folder; expected {expected}"
     if not path.is_file():
-        hint = f"; a hub data set is written hub:{source}" if HUB_ID.fullmatch(source) else ""
+        from_hub = HUB_ID.fullmatch(source) and path.suffix.lower() not in TABLES
+        hint = f"; a hub data set is written hub:{source}" if from_hub else ""
         return f"there is no file {source!r} (looked beside the configuration, then here){hint}"
     if path.suffix.lower() not in TABLES:
         return f"{source!r} is not {expected}"

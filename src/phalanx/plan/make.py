@@ -240,6 +240,7 @@ def check(
         plan = make_plan(load(source, overrides, also=(content_faults,)))
     except ConfigError as error:
         return error.exit_code, str(error)
-    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, no_color=True, highlight=False)
     console.print(render(plan))
-    return 0, console.file.getvalue()
+    return 0, stream.getvalue()

@@ -97,6 +97,8 @@ def _turns(plan: Plan) -> str:
 def _time(plan: Plan) -> Text:
     if plan.seconds is None or plan.total_seconds is None:
         return Text("Time: cannot be estimated, a base has no known size.")
+    if plan.total_seconds == 0:
+        return Text("Time: scripted members take next to none.")
     phases = ", ".join(f"{name} {duration(value)}" for name, value in plan.seconds.items())
     return Text(
         f"Time, a rough estimate: about {duration(plan.total_seconds)} in all; an iteration: "
