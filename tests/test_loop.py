@@ -1,0 +1,222 @@
+"""A whole run on the scripted engine: rows, sums, resuming, refusals, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from phalanx.config import load
+from phalanx.errors import ConfigError, Interrupted, JudgmentError, LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.loop import align
+from phalanx.progress import Silent
+
+ROOT = Path(__file__).resolve().parent.parent
+SMOKE = sorted((ROOT / "configs" / "smoke").glob("*.yaml"))
+
+
+def contents(folder: Path) -> dict:
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return ledger.contents()
+
+
+def query(folder: Path, sql: str) -> list[dict]:
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return ledger.query(sql)
+
+
+@pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
+def test_every_smoke_configuration_runs_and_adds_up(path, tmp_path):
+    config = load(path)
+    align(config, tmp_path / "run")
+    duels = config.match.duels * config.iterations
+    assert len(query(tmp_path / "run", "SELECT 1 FROM duels")) == duels
+    statuses = query(tmp_path / "run", "SELECT status, count(*) AS n FROM outcomes GROUP BY 1")
+    assert sum(row["n"] for row in statuses) == duels
+    dropped = query(tmp_path / "run", "SELECT dropped, count(*) AS n FROM pairs GROUP BY 1")
+    assert sum(row["n"] for row in dropped) == duels
+    own = query(
+        tmp_path / "run",
+        "SELECT 1 FROM judgments j JOIN duels d ON d.id = j.duel "
+        "WHERE j.judge IN (d.left, d.right)",
+    )
+    assert own == [], "a member judged its own duel"
+    used = query(
+        tmp_path / "run",
+        "SELECT iteration, count(DISTINCT instruction) AS n FROM duels GROUP BY iteration",
+    )
+    assert all(row["n"] == config.match.duels for row in used)
+
+
+def test_instructions_are_fresh_in_every_iteration(tmp_path):
+    """The released code seeds each iteration's process alike and sees the same ones again."""
+    align(load(SMOKE[0]), tmp_path / "run")
+    rows = query(tmp_path / "run", "SELECT iteration, instruction FROM duels ORDER BY position")
+    first = [row["instruction"] for row in rows if row["iteration"] == 1]
+    second = [row["instruction"] for row in rows if row["iteration"] == 2]
+    assert first != second
+
+
+def test_the_same_seed_gives_the_same_ledger_and_another_does_not(tmp_path):
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        align(load(ROOT / "configs/smoke/rubric.yaml", [f"seed={seed}"]), tmp_path / name)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "a")["outcomes"] != contents(tmp_path / "c")["outcomes"]
+
+
+def test_a_finished_run_does_nothing_more(tmp_path):
+    config = load(ROOT / "configs/smoke/rubric.yaml")
+    align(config, tmp_path / "run")
+    before = query(tmp_path / "run", "SELECT * FROM responses ORDER BY id")
+    align(config, tmp_path / "run")
+    assert query(tmp_path / "run", "SELECT * FROM responses ORDER BY id") == before
+
+
+def test_another_configuration_is_refused_with_the_first_difference(tmp_path):
+    path = ROOT / "configs/smoke/rubric.yaml"
+    align(load(path), tmp_path / "run")
+    with pytest.raises(LedgerError, match=r"answer\.temperature was 0\.7 and is now 0\.9"):
+        align(load(path, ["answer.temperature=0.9", "train.beta=0.3"]), tmp_path / "run")
+
+
+def test_changed_instructions_are_refused(tmp_path):
+    text = (ROOT / "configs/smoke/instructions.jsonl").read_text(encoding="utf-8")
+    source = tmp_path / "mine.jsonl"
+    source.write_text(text, encoding="utf-8")
+    config = load(ROOT / "configs/smoke/rubric.yaml", [f"instructions.source={source}"])
+    align(config, tmp_path / "run")
+    lines = text.splitlines()
+    row = json.loads(lines[0])
+    row["instruction"] += " Really?"
+    source.write_text("\n".join([json.dumps(row), *lines[1:]]), encoding="utf-8")
+    with pytest.raises(LedgerError, match="instructions or evaluation items"):
+        align(config, tmp_path / "run")
+
+
+def test_all_faults_are_refused_before_anything_is_written(tmp_path):
+    config = load(
+        ROOT / "configs/smoke/rubric.yaml", [f"instructions.source={tmp_path}/none.jsonl"]
+    )
+    with pytest.raises(ConfigError, match=r"none\.jsonl"):
+        align(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def script_where_judges_are_unreadable(folder: Path) -> Path:
+    path = folder / "mute.yaml"
+    path.write_text(
+        "sampling:\n  - {when: '\"score\"', reply: no opinion}\n"
+        "  - {when: ., reply: [yes, no, perhaps]}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def pool_of(script: Path) -> list[dict]:
+    return [{"name": n, "engine": "scripted", "model": f"script:{script}"} for n in "abcd"]
+
+
+def test_unreadable_judgments_are_missing_and_too_many_stop_the_run(tmp_path):
+    """The released code would book 5/5 everywhere and go on."""
+    members = pool_of(script_where_judges_are_unreadable(tmp_path))
+    config = load(ROOT / "configs/smoke/rubric.yaml", {"pool": {"members": members}})
+    with pytest.raises(JudgmentError, match="could not be read"):
+        align(config, tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.count("responses", "purpose = 'judge' AND status = 'done'") > 0
+        assert ledger.count("judgments") == 0
+    lenient = load(
+        ROOT / "configs/smoke/rubric.yaml",
+        {"pool": {"members": members}, "judge": {"max_unreadable": 1.0}},
+    )
+    align(lenient, tmp_path / "run")
+    rows = query(tmp_path / "run", "SELECT DISTINCT score_left, score_right FROM judgments")
+    assert rows == [{"score_left": None, "score_right": None}]
+    kinds = query(tmp_path / "run", "SELECT DISTINCT status FROM outcomes")
+    assert {row["status"] for row in kinds} <= {"no_quorum", "tie"}
+    assert query(tmp_path / "run", "SELECT 1 FROM pairs WHERE dropped = ''") == []
+
+
+def test_a_contestant_that_fails_never_becomes_a_response(tmp_path):
+    """An engine's error text must not be judged, chosen or rejected."""
+    path = tmp_path / "broken.yaml"
+    path.write_text(
+        "sampling:\n"
+        "  - {when: '\"score\"', reply: ['{\"score\": 8}', '{\"score\": 3}']}\n"
+        "  - {when: ., member: a, fail: {kind: engine, message: out of memory}}\n"
+        "  - {when: ., reply: [yes, no, perhaps]}\n",
+        encoding="utf-8",
+    )
+    config = load(ROOT / "configs/smoke/rubric.yaml", {"pool": {"members": pool_of(path)}})
+    align(config, tmp_path / "run")
+    rows = query(
+        tmp_path / "run",
+        "SELECT d.left, d.right, o.status, o.reason, p.chosen, p.rejected, p.dropped "
+        "FROM duels d JOIN outcomes o ON o.duel = d.id JOIN pairs p ON p.instruction = "
+        "d.instruction AND p.iteration = d.iteration",
+    )
+    broken = [row for row in rows if "a" in (row["left"], row["right"])]
+    assert broken
+    assert {row["status"] for row in broken} == {"unanswered"}
+    assert {row["dropped"] for row in broken} == {"unscored"}
+    assert not any("out of memory" in row["chosen"] + row["rejected"] for row in rows)
+    assert any(row["status"] == "decided" for row in rows)
+
+
+class Interrupting(Silent):
+    """Sends this process a real SIGINT when the n-th phase starts."""
+
+    def __init__(self, phase: int) -> None:
+        self._left = phase
+
+    def start(self, phase: str, total: int, unit: str = "") -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("phase", [1, 2, 3, 4])
+def test_ctrl_c_keeps_everything_and_resuming_gives_the_same_ledger(phase, tmp_path):
+    config = load(ROOT / "configs/smoke/pairwise.yaml")
+    align(config, tmp_path / "whole")
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        align(config, tmp_path / "cut", progress=Interrupting(phase))
+    align(config, tmp_path / "cut")
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_a_second_process_is_refused_by_the_command(tmp_path):
+    config = ROOT / "configs/smoke/rubric.yaml"
+    with Ledger(run_ledger_path(tmp_path / "run"), writable=True):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "phalanx.cli",
+                "run",
+                str(config),
+                "--out",
+                str(tmp_path / "run"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert "in use by process" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_iteration_times_are_recorded(tmp_path):
+    started = time.monotonic()
+    align(load(ROOT / "configs/smoke/rubric.yaml"), tmp_path / "run")
+    rows = query(tmp_path / "run", "SELECT phase, seconds FROM phases")
+    assert {row["phase"] for row in rows} >= {"answer", "judge"}
+    assert 0 < sum(row["seconds"] for row in rows) <= time.monotonic() - started
