@@ -337,5 +337,5 @@ def _add_deltas(held: _Loaded, deltas: dict[str, torch.Tensor]) -> None:
             if name not in held.pristine:
                 held.pristine[name] = weight.detach().to("cpu", copy=True)
             exact = held.pristine[name].to(weight.device, torch.float32)
-            weight.copy_(exact.add_(delta.to(weight.device)))
+            weight.copy_(exact + delta.to(weight.device))  # not in place: it may be the copy
             held.changed.add(name)
