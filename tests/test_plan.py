@@ -109,6 +109,19 @@ def test_bad_rows_and_domains_are_refused_with_the_rest(tmp_path: Path) -> None:
         assert "judge.low" in message
 
 
+def test_placeholders_of_a_template(tmp_path: Path) -> None:
+    from importlib import resources
+
+    shipped = resources.files("phalanx.collective") / "prompts" / "rubric.txt"
+    path = tmp_path / "mine.txt"
+    path.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    judge = {"protocol": "rubric", "template": str(path)}
+    assert make_plan(small(judge=judge)).work.duels == 10
+    path.write_text("Judge {instruction} as you please.", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"judge\.template.*response"):
+        make_plan(small(judge=judge))
+
+
 def test_the_same_through_check(tmp_path: Path) -> None:
     text = (
         "pool:\n  base: builtin:smollm2-135m\n  recruit:\n    specialists:\n"

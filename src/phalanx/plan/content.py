@@ -86,15 +86,15 @@ def _tasks(config: Config) -> Iterator[Fault]:
 
 
 def _template(config: Config) -> Iterator[Fault]:
+    """Placeholders of one's own template; what has no use or does not exist is a rule's affair."""
     judge = config.judge
-    if judge.template is None or judge.protocol == "likelihood":
+    if judge.template is None or judge.protocol == "likelihood" or judge.low >= judge.high:
         return
-    path = Path(judge.template).expanduser()
-    if not path.is_file():
+    if not Path(judge.template).expanduser().is_file():
         return
-    from phalanx.collective.judging import check_template
+    from phalanx.collective.judging import validate_template
 
     try:
-        check_template(path.read_text(encoding="utf-8"), judge.protocol)
+        validate_template(judge)
     except ConfigError as error:
         yield Fault(("judge", "template"), str(error))
