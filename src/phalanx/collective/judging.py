@@ -1,0 +1,369 @@
+"""Judging: the requests that put a duel before a judge, and the judgment read from the replies.
+
+Four protocols. ``rubric`` (the published one): each response alone, a JSON score written out.
+``expected``: the same prompt, but the mean of the score's probabilities after a forced prefix.
+``pairwise``: both responses side by side, in both orders; a win needs both. ``likelihood``: mean
+log-probability of the response as the judge's own answer; no prompt, for models too small to
+follow one.
+
+A side that cannot be read is None with a reason. It is never a number and never a tie, and what
+the judge wrote is kept in ``Judgment.raw``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.collective.reading import combine_orders, read_score, read_verdict
+from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
+from phalanx.config.schema import JudgeSettings
+from phalanx.errors import ConfigError
+from phalanx.identity import content_id, derive_seed
+from phalanx.types import (
+    Duel,
+    Judgment,
+    Likelihood,
+    Member,
+    Message,
+    Options,
+    Request,
+    Response,
+    Sampling,
+    Want,
+)
+
+__all__ = [
+    "PROTOCOLS",
+    "combine_orders",
+    "judge_requests",
+    "read_judgment",
+    "read_score",
+    "read_verdict",
+    "validate_template",
+]
+
+Texts = tuple[str, str]
+LOW_MASS = 0.5
+"""Below this share of a judge's probability on the score options, the judgment is flagged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One request in the making: ``slot`` is the side or the order, ``parts`` may be shortened."""
+
+    slot: str
+    messages: tuple[Message, ...]
+    want: Want
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Scores, why one is missing, what was said per slot, and flags."""
+
+    scores: tuple[float | None, float | None]
+    reason: str
+    raw: dict[str, Any]
+    flipped: bool = False
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeProtocol:
+    """How a protocol asks and reads. ``template`` "" means that it has no prompt of its own.
+
+    ``slots`` name its two requests in order; ``required`` and ``optional`` are placeholders.
+    """
+
+    slots: tuple[str, str]
+    ask: Callable[[Duel, Texts, Member, JudgeSettings, int], list[_Question]]
+    read: Callable[[JudgeSettings, Sequence[Response]], _Reading]
+    template: str = ""
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+# Asking ------------------------------------------------------------------------------------------
+
+
+def _template(settings: JudgeSettings) -> str:
+    protocol = PROTOCOLS[settings.protocol]
+    name = settings.template or protocol.template
+    return load_template(name, protocol.required, protocol.optional)
+
+
+def _sampling(settings: JudgeSettings) -> Sampling:
+    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
+
+
+def _alone(
+    duel: Duel, texts: Texts, settings: JudgeSettings, seed: int, want: Want
+) -> list[_Question]:
+    """Each response alone. Both sides get the same fence, so that they differ in nothing else."""
+    template, low, high = _template(settings), str(settings.low), str(settings.high)
+    questions = []
+    for slot, text in zip(("left", "right"), texts, strict=True):
+        values = {
+            "instruction": duel.instruction.text,
+            "response": fence(text, seed)[0],
+            "low": low,
+            "high": high,
+        }
+        message = Message("user", fill(template, values))
+        questions.append(_Question(slot, (message,), want, (text,)))
+    return questions
+
+
+def _ask_rubric(
+    duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
+) -> list[_Question]:
+    return _alone(duel, texts, settings, seed, _sampling(settings))
+
+
+def _ask_expected(
+    duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
+) -> list[_Question]:
+    options = tuple(str(score) for score in range(settings.low, settings.high + 1))
+    return _alone(duel, texts, settings, seed, Options('{"score": ', options))
+
+
+def _ask_pairwise(
+    duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
+) -> list[_Question]:
+    """Both orders. The first shows the left response as A, the second shows the right one as A."""
+    template, want = _template(settings), _sampling(settings)
+    questions = []
+    for slot, shown in (("first", texts), ("second", texts[::-1])):
+        values = {
+            "instruction": duel.instruction.text,
+            "response_a": fence(shown[0], seed, "response A")[0],
+            "response_b": fence(shown[1], seed + 1, "response B")[0],
+            "low": str(settings.low),
+            "high": str(settings.high),
+        }
+        message = Message("user", fill(template, values))
+        questions.append(_Question(slot, (message,), want, shown))
+    return questions
+
+
+def _ask_likelihood(
+    duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
+) -> list[_Question]:
+    """The conversation is the one in which the judge itself would answer."""
+    system = (Message("system", judge.system),) if judge.system else ()
+    messages = (*system, Message("user", duel.instruction.text))
+    return [
+        _Question(slot, messages, Likelihood(text), ())
+        for slot, text in zip(("left", "right"), texts, strict=True)
+    ]
+
+
+def judge_requests(
+    duel: Duel,
+    texts: Texts,
+    judge: Member,
+    settings: JudgeSettings,
+    *,
+    seed_parts: tuple[Any, ...],
+) -> list[Request]:
+    """The requests that put the responses ``texts`` (left, right) before one judge.
+
+    ``seed_parts`` places the duel in the run, for instance (run seed, iteration); ids and seeds
+    are derived from it. Raises ValueError when the judge is a contestant of the duel, and
+    ConfigError when the template cannot be used.
+    """
+    if judge.name in duel.contestants:
+        raise ValueError(
+            f"{judge.name!r} is a contestant of duel {duel.id!r} and must not judge it; "
+            f"choose judges outside {duel.contestants}"
+        )
+    protocol = PROTOCOLS[settings.protocol]
+    fence_seed = derive_seed("fence", *seed_parts, duel.id, judge.key)
+    place = ("judge", *seed_parts, duel.id, judge.key)
+    return [
+        Request(
+            id=content_id(*place, settings.protocol, item.slot, item.messages, item.want),
+            member=judge,
+            messages=item.messages,
+            want=item.want,
+            purpose="judge",
+            seed=derive_seed(*place, item.slot),
+            shortenable=tuple(part for part in item.parts if part),
+        )
+        for item in protocol.ask(duel, texts, judge, settings, fence_seed)
+    ]
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def _raw_of(response: Response) -> Any:
+    """What the judge said in one slot, in plain values that a ledger can keep."""
+    if response.error is not None:
+        return {"error": response.error.kind, "message": response.error.message}
+    if response.probabilities is not None:
+        return {"probabilities": response.probabilities, "option_mass": response.option_mass}
+    if response.logprob_sum is not None:
+        return {
+            "logprob_sum": response.logprob_sum,
+            "num_scored_tokens": response.num_scored_tokens,
+        }
+    return response.text
+
+
+def _written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any, str]:
+    """What ``read(text, truncated)`` finds in a written reply."""
+    if response.error is not None:
+        return None, f"{response.error.kind}: {response.error.message}"
+    if response.text is None:
+        return None, "no text"
+    reading = read(response.text, response.truncated)
+    if reading.value is None and response.truncated:
+        return None, f"truncated at the token limit ({reading.reason})"
+    return reading.value, reading.reason
+
+
+def _expected_score(response: Response) -> tuple[float | None, str]:
+    """Mean of the scores under their probabilities."""
+    if response.error is not None:
+        return None, f"{response.error.kind}: {response.error.message}"
+    if not response.probabilities:
+        return None, "no probabilities"
+    total = math.fsum(response.probabilities.values())
+    if not math.isfinite(total) or total <= 0:
+        return None, f"probabilities sum to {total:g}"
+    return math.fsum(float(s) * p for s, p in response.probabilities.items()) / total, ""
+
+
+def _mean_logprob(response: Response) -> tuple[float | None, str]:
+    """Mean log-probability of the response, in nats per token."""
+    if response.error is not None:
+        return None, f"{response.error.kind}: {response.error.message}"
+    if response.logprob_sum is None:
+        return None, "no log-probability"
+    if response.num_scored_tokens <= 0:
+        return None, "no scored tokens"
+    if not math.isfinite(response.logprob_sum):
+        return None, f"log-probability is {response.logprob_sum:g}"
+    return response.logprob_sum / response.num_scored_tokens, ""
+
+
+def _sides(
+    responses: Sequence[Response], score: Callable[[Response], tuple[float | None, str]]
+) -> _Reading:
+    """Two sides that are read one by one: one that cannot be read leaves the other as it is."""
+    (left, why_left), (right, why_right) = score(responses[0]), score(responses[1])
+    reasons = [f"{side}: {why}" for side, why in (("left", why_left), ("right", why_right)) if why]
+    raw = {"left": _raw_of(responses[0]), "right": _raw_of(responses[1])}
+    return _Reading((left, right), "; ".join(reasons), raw)
+
+
+def _read_rubric(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
+    def read(text: str, truncated: bool) -> Any:
+        return read_score(text, settings.low, settings.high, truncated=truncated)
+
+    return _sides(responses, lambda response: _written(response, read))
+
+
+def _read_expected(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
+    reading = _sides(responses, _expected_score)
+    masses = [response.option_mass for response in responses]
+    low = any(mass is not None and mass < LOW_MASS for mass in masses)
+    flags = ("low_mass",) if low else ()
+    return _Reading(reading.scores, reading.reason, reading.raw, flags=flags)
+
+
+def _read_pairwise(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
+    def read(text: str, truncated: bool) -> Any:
+        return read_verdict(text, truncated=truncated)
+
+    (first, why_first), (second, why_second) = (_written(reply, read) for reply in responses)
+    reasons = [
+        f"{slot}: {why}" for slot, why in (("first", why_first), ("second", why_second)) if why
+    ]
+    raw = {"first": _raw_of(responses[0]), "second": _raw_of(responses[1])}
+    both = combine_orders(first, second)
+    scores = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5), None: (None, None)}[both.value]
+    return _Reading(scores, "; ".join(reasons), raw, flipped=both.flipped)
+
+
+def _read_likelihood(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
+    return _sides(responses, _mean_logprob)
+
+
+def read_judgment(
+    duel: Duel,
+    texts: Texts,
+    judge: Member,
+    settings: JudgeSettings,
+    responses: Sequence[Response],
+) -> Judgment:
+    """The judgment in the replies to :func:`judge_requests`, in the same order.
+
+    Scores are on the protocol's own scale: ``low`` to ``high``; nats per token for likelihood;
+    1/0, 0/1 or 0.5/0.5 for pairwise. Flags: ``low_mass``, ``shortened`` (a judged text did not
+    fit whole), ``imitates_verdict:left`` and ``:right``. ``Judgment.judge`` is the judge's name.
+    Raises ValueError unless there are exactly two responses.
+    """
+    if len(responses) != 2:
+        raise ValueError(
+            f"judge {judge.key} on duel {duel.id!r}: got {len(responses)} responses, need the two "
+            "that answer judge_requests, in order"
+        )
+    protocol = PROTOCOLS[settings.protocol]
+    reading = protocol.read(settings, responses)
+    flags = list(reading.flags)
+    if any(response.num_shortened_tokens > 0 for response in responses):
+        flags.append("shortened")
+    if protocol.template:  # likelihood shows the judge no text that could play the judge
+        sides = zip(("left", "right"), texts, strict=True)
+        flags += [f"imitates_verdict:{side}" for side, text in sides if imitates_verdict(text)]
+    return Judgment(
+        duel_id=duel.id,
+        judge=judge.name,
+        protocol=settings.protocol,
+        score_left=reading.scores[0],
+        score_right=reading.scores[1],
+        reason=reading.reason,
+        flipped=reading.flipped,
+        raw=reading.raw,
+        flags=tuple(flags),
+    )
+
+
+def validate_template(settings: JudgeSettings) -> None:
+    """Raises ConfigError before a run when the scale or the template cannot be used."""
+    if settings.low >= settings.high:
+        raise ConfigError(
+            f"judge.low is {settings.low} and judge.high is {settings.high}; low must be smaller"
+        )
+    if PROTOCOLS[settings.protocol].template:
+        _template(settings)
+    elif settings.template is not None:
+        raise ConfigError(
+            f"judge.template is {settings.template!r}, but protocol {settings.protocol!r} has no "
+            "prompt; remove the template or choose rubric, expected or pairwise"
+        )
+
+
+_ALONE = {
+    "template": "rubric",
+    "required": ("instruction", "response"),
+    "optional": ("low", "high"),
+}
+PROTOCOLS: dict[str, JudgeProtocol] = {
+    "rubric": JudgeProtocol(("left", "right"), _ask_rubric, _read_rubric, **_ALONE),
+    "expected": JudgeProtocol(("left", "right"), _ask_expected, _read_expected, **_ALONE),
+    "pairwise": JudgeProtocol(
+        ("first", "second"),
+        _ask_pairwise,
+        _read_pairwise,
+        template="pairwise",
+        required=("instruction", "response_a", "response_b"),
+        optional=("low", "high"),
+    ),
+    "likelihood": JudgeProtocol(("left", "right"), _ask_likelihood, _read_likelihood),
+}
