@@ -42,7 +42,7 @@ def test_every_shipped_config_loads(path: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_shipped_configs_are_there() -> None:
     assert len(SHIPPED) >= 8
-    assert preset_names() == ["sparta", "sparta-paper", "sparta-small"]
+    assert {"sparta", "sparta-paper", "sparta-small"} <= set(preset_names())
 
 
 def test_the_paper_preset_has_the_published_constants() -> None:
@@ -174,7 +174,7 @@ def test_unknown_preset(tmp_path: Path) -> None:
     assert "sparta-paper" in fault
     (fault,) = faults_of(write(tmp_path, "preset: alpaca\n"))
     assert "config.yaml:1: preset" in fault
-    assert "sparta, sparta-paper, sparta-small" in fault
+    assert ", ".join(preset_names()) in fault
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from phalanx.config.compare import RESUME_FREE
-from phalanx.config.keys import Shape, alternatives, in_words, is_section
+from phalanx.config.keys import Shape, alternatives, in_words, is_section, section_of, shape_at
 from phalanx.config.loading import PRESETS, load, preset_names
 from phalanx.config.reading import read_file
 from phalanx.config.schema import Config, Section
@@ -106,6 +106,8 @@ def _yaml(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return "[" + ", ".join(_yaml(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -140,13 +142,19 @@ def _order(section: type[Section], prefix: str) -> Iterator[str]:
     yield from seen
 
 
+def _holds_keys(path: str) -> bool:
+    shape = shape_at(tuple(path.split(".")), {})
+    return shape is not None and section_of(shape.annotation) is not None
+
+
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and _holds_keys(path):
+            flat.update(_flat(value, f"{path}."))
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[path] = value
     return flat
 
 
