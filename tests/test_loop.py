@@ -101,9 +101,10 @@ def test_changed_instructions_are_refused(tmp_path):
 
 
 def test_all_faults_are_refused_before_anything_is_written(tmp_path):
-    config = load(
-        ROOT / "configs/smoke/rubric.yaml", [f"instructions.source={tmp_path}/none.jsonl"]
-    )
+    source = tmp_path / "none.jsonl"
+    source.write_text('{"instruction": "Say 1."}', encoding="utf-8")
+    config = load(ROOT / "configs/smoke/rubric.yaml", [f"instructions.source={source}"])
+    source.unlink()
     with pytest.raises(ConfigError, match=r"none\.jsonl"):
         align(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -220,3 +221,11 @@ def test_iteration_times_are_recorded(tmp_path):
     rows = query(tmp_path / "run", "SELECT phase, seconds FROM phases")
     assert {row["phase"] for row in rows} >= {"answer", "judge"}
     assert 0 < sum(row["seconds"] for row in rows) <= time.monotonic() - started
+
+
+def test_a_finished_run_can_go_on_to_more_iterations(tmp_path):
+    path = ROOT / "configs/smoke/rubric.yaml"
+    align(load(path, ["iterations=3"]), tmp_path / "whole")
+    align(load(path, ["iterations=2"]), tmp_path / "run")
+    align(load(path, ["iterations=3"]), tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")

@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx.config import load as load_config
+from phalanx import config as _config
 from phalanx.config.schema import Config
 from phalanx.export import export, rows_of
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
+from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
 from phalanx.types import Member, Progress
@@ -98,6 +99,11 @@ class Run:
         """Write rows as jsonl, parquet or a ``datasets`` folder; returns how many."""
         with self._ledger() as ledger:
             return export(ledger, what, out=out, **options)
+
+
+def load_config(source: Path | str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Config:
+    """Read a YAML file or ``preset:NAME``. Raises ConfigError that lists every fault."""
+    return _config.load(source, overrides, also=(content_faults,))
 
 
 def default_folder(source: Path | str, config: Config) -> Path:

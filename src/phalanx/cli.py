@@ -173,8 +173,9 @@ def export(
 
 def _load(source: str, overrides: list[str] | None):
     from phalanx.config import load
+    from phalanx.plan import content_faults
 
-    return load(source, overrides or [])
+    return load(source, overrides or [], also=(content_faults,))
 
 
 def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quiet: bool) -> None:

@@ -156,6 +156,8 @@ def open_run(session: Session) -> None:
                 f"the instructions or evaluation items of {session.folder} have changed since it "
                 "was started; restore them, or choose another folder with --out"
             )
+        if config.iterations > before.iterations:
+            ledger.extend(config.model_dump_json(), config.iterations)
         return
     members = pool.members_from(config)
     facts = {

@@ -8,6 +8,7 @@ from typing import Any
 from phalanx.config.schema import Config, Section
 
 RESUME_FREE = (
+    "iterations",
     "output",
     "judge.max_unreadable",
     "resources.device",

@@ -1,7 +1,7 @@
 """A strict fake: answers what its script provides for, and raises on anything else.
 
-It runs every method end to end in milliseconds. A script is a YAML file (``model:
-script:PATH``; without a model a default script that ships is used), one list of rules for each kind of
+It runs every method end to end in milliseconds. A script is a YAML file (``model: script:PATH``;
+without a model the script that ships, ``script:default``), one list of rules for each kind of
 request; the first rule whose pattern is found in the last message is used:
 
     sampling:
@@ -45,10 +45,10 @@ _RULE_KEYS = {
 
 
 def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
-    """Read ``script:PATH``, or ``scripted`` for the one that ships. Raises ConfigError that lists every fault."""
+    """Read ``script:default`` or ``script:PATH``. Raises ConfigError that lists every fault."""
     from ruamel.yaml import YAML
 
-    name = "default" if source == "scripted" else source.removeprefix(PREFIX)
+    name = source.removeprefix(PREFIX)
     path = resources.files("phalanx.engines") / "scripts" / f"{name}.yaml"
     if not path.is_file():
         path = Path(name)

@@ -178,6 +178,13 @@ class Ledger:
             )
             self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
 
+    def extend(self, config: str, iterations: int) -> None:
+        """A run goes on to more iterations: its configuration changes and it is not finished."""
+        with self.transaction():
+            self._put("config", config)
+            self._put("num_iterations", str(iterations))
+            self._db.execute("DELETE FROM run WHERE key = 'finished'")
+
     def event(self, kind: str, text: str) -> None:
         with self.transaction():
             self._insert("events", [{"at": time.time(), "kind": kind, "text": text}])
