@@ -1,0 +1,268 @@
+"""Train one member: examples in, a new version of the member out.
+
+The same call again, with the same inputs, returns the stored result of the first. On a CPU the
+same inputs give the same adapter, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.config.schema import OptimiserSettings, TrainSettings
+from phalanx.errors import TrainingError
+from phalanx.identity import content_id
+from phalanx.training.batches import plan_batches
+from phalanx.training.examples import DemonstrationRow, PairRow, demonstration_rows, pair_rows
+from phalanx.training.health import Watch
+from phalanx.training.saving import (
+    copy_adapter,
+    finished,
+    save_adapter,
+    trained_member,
+    whole_folder,
+    write_manifest,
+)
+from phalanx.training.traces import own_randomness, untouched
+from phalanx.training.trainers import Setup, demonstration_trainer, pair_trainer
+from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
+from phalanx.weights.adapters import adapter_hash, resolve_adapter
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+    from transformers import Trainer
+
+    from phalanx.weights.store import Weights
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One training, before its kind matters."""
+
+    kind: str
+    weights: Weights
+    member: Member
+    settings: OptimiserSettings
+    folder: Path
+    seed: int
+    version: int
+    progress: Progress | None
+
+
+def train_dpo(
+    weights: Weights,
+    member: Member,
+    pairs: Sequence[PreferencePair],
+    settings: TrainSettings,
+    folder: Path,
+    *,
+    seed: int,
+    version: int,
+    initial_adapter: str | None = None,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Direct preference optimisation (arXiv 2305.18290) of the member on the pairs.
+
+    The reference is the member as it is given, or, with ``settings.reference`` ``initial``, its
+    base with ``initial_adapter`` (None: the bare base). ``settings.label_noise`` is the caller's.
+    With no usable pair the member comes back as a new version with the adapter that it had.
+
+    Raises :class:`TrainingError` when a loss or gradient is not finite (naming the pairs), when
+    nothing changed, or when ``folder`` holds something else; the member then stays as it was.
+    """
+    job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress)
+    reference = None
+    if settings.reference == "initial":
+        reference = _hash_of(initial_adapter, member) or "base"
+    key = _key(job, pairs, reference)
+    stored = finished(job.folder, key, member, version)
+    if stored is not None:
+        return stored
+    rows, dropped = pair_rows(
+        weights.chat(member), member, pairs, _longest(job), settings.max_prompt_length
+    )
+
+    def make(setup: Setup, num_first: int) -> Trainer:
+        trainer = pair_trainer(setup, rows, settings)
+        if settings.reference == "initial":
+            _put_reference(setup.model, initial_adapter, member)
+        trainer.collect_reference(setup.batches[:num_first])
+        return trainer
+
+    return _train(job, key, rows, dropped, make)
+
+
+def train_sft(
+    weights: Weights,
+    member: Member,
+    demonstrations: Sequence[Demonstration],
+    settings: OptimiserSettings,
+    folder: Path,
+    *,
+    seed: int,
+    version: int,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Supervised fine-tuning of the member on the demonstrations' responses.
+
+    Raises :class:`TrainingError` as :func:`train_dpo` does.
+    """
+    job = _Job("sft", weights, member, settings, Path(folder), seed, version, progress)
+    key = _key(job, demonstrations, None)
+    stored = finished(job.folder, key, member, version)
+    if stored is not None:
+        return stored
+    rows, dropped = demonstration_rows(
+        weights.chat(member), member, demonstrations, _longest(job), settings.max_prompt_length
+    )
+
+    def make(setup: Setup, num_first: int) -> Trainer:
+        return demonstration_trainer(setup, rows, settings)
+
+    return _train(job, key, rows, dropped, make)
+
+
+def _train(
+    job: _Job,
+    key: str,
+    rows: Sequence[PairRow | DemonstrationRow],
+    dropped: dict[str, int],
+    make: Callable[[Setup, int], Trainer],
+) -> TrainResult:
+    began = time.monotonic()
+    steps: list[dict[str, float]] = []
+    summary: dict[str, float] = {}
+    with whole_folder(job.folder) as scratch:
+        if rows:
+            steps, summary = _run(job, rows, make, scratch)
+        elif job.member.adapter is not None:
+            copy_adapter(resolve_adapter(job.member.adapter, job.member.name), scratch)
+        result = TrainResult(
+            member=trained_member(
+                job.member, job.folder, job.version, bool(rows) or job.member.adapter is not None
+            ),
+            num_examples=len(rows),
+            num_dropped=dropped,
+            steps=tuple(steps),
+            summary=summary,
+            seconds=time.monotonic() - began,
+        )
+        inputs = {"kind": job.kind, "seed": job.seed, "settings": job.settings.model_dump()}
+        write_manifest(scratch, key, inputs, result)
+    return result
+
+
+def _run(
+    job: _Job,
+    rows: Sequence[PairRow | DemonstrationRow],
+    make: Callable[[Setup, int], Trainer],
+    scratch: Path,
+) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Train and save into ``scratch``; the steps' signals and their summary."""
+    settings, member = job.settings, job.member
+    plan = plan_batches(
+        [row.length for row in rows], settings.batch_size, settings.epochs, job.seed
+    )
+    tokenizer = job.weights.tokenizer(member)
+    with ExitStack() as stack:
+        stack.enter_context(own_randomness(job.seed))
+        model = stack.enter_context(job.weights.training(member, settings.lora))
+        stack.enter_context(untouched(model, tokenizer))
+        config = model.peft_config["default"]
+        at_reference = getattr(settings, "reference", "") == "start" and not config.lora_dropout
+        watch = Watch(member.name, [row.id for row in rows], job.progress, at_reference)
+        batches = [batch for epoch in plan for batch in epoch]
+        setup = Setup(model, tokenizer, batches, watch, job.seed, str(scratch))
+        before = _trainable(model)
+        trainer = make(setup, len(plan[0]))
+        if job.progress is not None:
+            total = math.ceil(len(batches) / settings.accumulate)
+            job.progress.start(f"train {member.name}", total, "step")
+        trainer.train()
+        summary = _summary(watch.steps, _change(member, before, _trainable(model), watch.steps))
+        save_adapter(model, scratch, member.base)
+        if job.progress is not None:
+            job.progress.finish()
+    return watch.steps, summary
+
+
+def _put_reference(model: PeftModel, adapter: str | None, member: Member) -> None:
+    """Replace TRL's reference, a copy of the start, by the initial adapter or the bare base."""
+    model.delete_adapter("ref")
+    if adapter is not None:
+        model.load_adapter(str(resolve_adapter(adapter, member.name)), adapter_name="ref")
+        model.set_adapter("default")
+
+
+def _longest(job: _Job) -> int:
+    return min(job.settings.max_length, job.weights.context_length(job.member))
+
+
+def _hash_of(adapter: str | None, member: Member) -> str | None:
+    return None if adapter is None else adapter_hash(resolve_adapter(adapter, member.name))
+
+
+def _key(job: _Job, examples: Sequence[Any], reference: str | None) -> str:
+    member = job.member
+    return content_id(
+        job.kind,
+        [member.name, member.base, member.system, member.dtype, _hash_of(member.adapter, member)],
+        reference,
+        job.settings.model_dump(),
+        [job.seed, job.version],
+        list(examples),
+    )
+
+
+def _trainable(model: PeftModel) -> dict[str, torch.Tensor]:
+    return {
+        name: weight.detach().to("cpu", copy=True)
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    }
+
+
+def _change(
+    member: Member,
+    before: dict[str, torch.Tensor],
+    after: dict[str, torch.Tensor],
+    steps: Sequence[dict[str, float]],
+) -> float:
+    """Euclidean length of the change of the adapter. Raises :class:`TrainingError` for none."""
+    if before.keys() != after.keys():
+        raise TrainingError(f"{member.name}: the trained weights are not those of the adapter")
+    total = sum((after[name].double() - before[name].double()).square().sum() for name in before)
+    change = math.sqrt(float(total)) if math.isfinite(float(total)) else math.nan
+    rate = max((step["learning_rate"] for step in steps), default=0.0)
+    norm = max((step["grad_norm"] for step in steps), default=0.0)
+    if not math.isfinite(change):
+        raise TrainingError(
+            f"{member.name}: after {len(steps)} steps the adapter holds numbers that are not "
+            f"finite (largest gradient norm {norm:.3g}); lower train.learning_rate"
+        )
+    if change == 0 or rate == 0:
+        raise TrainingError(
+            f"{member.name}: training changed nothing: {len(steps)} steps, largest learning rate "
+            f"{rate:.3g}, largest gradient norm {norm:.3g}, change of the adapter {change:.3g}; "
+            "check that the examples differ and have weights above 0, and train.learning_rate"
+        )
+    return change
+
+
+def _summary(steps: Sequence[dict[str, float]], change: float) -> dict[str, float]:
+    """``first/...`` and ``last/...`` of the signals, the largest rate, the adapter's change."""
+    summary = {"steps": float(len(steps)), "adapter_change": change}
+    summary["max_learning_rate"] = max(step["learning_rate"] for step in steps)
+    for place, step in (("first", steps[0]), ("last", steps[-1])):
+        summary |= {
+            f"{place}/{name}": value
+            for name, value in step.items()
+            if name not in ("step", "learning_rate")
+        }
+    return summary
