@@ -1,0 +1,335 @@
+"""Instructions and demonstrations from files, the hub or the embedded skills.
+
+Every row is checked, every fault is reported with its file and line, and nothing is skipped
+unless the user asked for it. Zero usable rows is an error, never an empty success.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, TypeVar
+
+from phalanx import skills
+from phalanx.config.schema import InstructionSettings
+from phalanx.errors import ConfigError
+from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.rows import BadRow, Row, read_rows
+from phalanx.types import Demonstration, Instruction
+
+BUILTIN = "builtin:skills"
+CLEANED = "cleaned_text"
+BUILTIN_COUNT = 1000
+COMMON_COLUMNS = ("instruction", "prompt", "question", "query", "text", "input", "problem")
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """What a source gave. Line numbers are physical lines (row numbers for Parquet and hubs).
+
+    ``duplicates`` pairs the line of a repeated text with the line that had it first;
+    ``cleaned`` lists rows whose broken characters were replaced.
+    """
+
+    where: str
+    instructions: tuple[Instruction, ...]
+    skipped: tuple[BadRow, ...] = ()
+    duplicates: tuple[tuple[int, int], ...] = ()
+    cleaned: tuple[int, ...] = ()
+    num_blank: int = 0
+
+    def notes(self) -> list[str]:
+        """What a user should hear before a run starts, one line each; empty if all was well."""
+        notes = []
+        if self.skipped:
+            notes.append(f"{self.where}: skipped {len(self.skipped)} bad rows")
+            notes += [f"  line {bad.line}: {bad.reason}" for bad in self.skipped]
+        if self.duplicates:
+            lines = ", ".join(f"{line} (as {first})" for line, first in self.duplicates[:10])
+            more = " ..." if len(self.duplicates) > 10 else ""
+            notes.append(f"{self.where}: {len(self.duplicates)} repeated texts: {lines}{more}")
+        if self.cleaned:
+            notes.append(f"{self.where}: broken characters replaced in {len(self.cleaned)} rows")
+        return notes
+
+
+def read_instructions(
+    path: str,
+    *,
+    column: str = "instruction",
+    bad_rows: Literal["refuse", "skip"] = "refuse",
+    duplicates: Literal["keep", "drop"] = "drop",
+    limit: int | None = None,
+    split: str = "train",
+    require_answer: bool = False,
+    seed: int = 0,
+) -> InstructionSet:
+    """Read instructions from a file, a folder, ``hub:org/name`` or ``builtin:skills``.
+
+    Files are JSONL, JSON (a list), CSV, TSV or Parquet.
+
+    Fields: ``column`` (the instruction), and optionally ``id``, ``domain``, ``answer`` and
+    ``input`` (appended after a blank line). Order is the file's. ``limit`` keeps the first ones,
+    after the whole source was checked. ``require_answer`` makes a row without ``answer`` bad.
+    ``seed`` matters for ``builtin:skills`` alone.
+
+    Raises :class:`ConfigError` listing every bad row (``bad_rows="refuse"``), a missing column
+    with the columns that exist, or a source without a usable row.
+    """
+    if path == BUILTIN:
+        most = skills.num_instructions()
+        count = min(BUILTIN_COUNT, most) if limit is None else limit
+        return InstructionSet(BUILTIN, skills.instructions(count, seed))
+    table = read_rows(path, split=split)
+    _require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
+    reader = _InstructionReader(column, duplicates == "keep", require_answer)
+    bad = list(table.bad)
+    for row in table.rows:
+        reason = reader.take(row)
+        if reason:
+            bad.append(BadRow(row.line, reason))
+    bad.sort(key=lambda fault: fault.line)
+    if bad and bad_rows == "refuse":
+        raise _refusal(table.where, bad, " (or set instructions.bad_rows to skip)")
+    if not reader.instructions:
+        raise _nothing(table.where, bad)
+    return InstructionSet(
+        table.where,
+        tuple(reader.instructions[:limit]),
+        tuple(bad),
+        tuple(reader.duplicates),
+        tuple(reader.cleaned),
+        table.num_blank,
+    )
+
+
+def instructions_from(settings: InstructionSettings, seed: int = 0) -> InstructionSet:
+    """:func:`read_instructions` with the settings of a configuration."""
+    if not settings.source:
+        raise ConfigError(
+            "instructions.source is not set; give a file, hub:org/name or builtin:skills"
+        )
+    return read_instructions(
+        settings.source,
+        column=settings.column,
+        bad_rows=settings.bad_rows,
+        duplicates=settings.duplicates,
+        limit=settings.limit,
+        split=settings.split,
+        seed=seed,
+    )
+
+
+class _InstructionReader:
+    """Turns rows into instructions, remembering ids and texts seen so far."""
+
+    def __init__(self, column: str, keep: bool, require_answer: bool) -> None:
+        self.column = column
+        self.keep = keep
+        self.require_answer = require_answer
+        self.instructions: list[Instruction] = []
+        self.duplicates: list[tuple[int, int]] = []
+        self.cleaned: list[int] = []
+        self._line_of_text: dict[str, int] = {}
+        self._used_ids: dict[str, tuple[str, int]] = {}
+        self._repeats: dict[str, int] = {}
+
+    def take(self, row: Row) -> str:
+        """Add the row; returns why it is bad, or an empty string."""
+        try:
+            read = self._read(row)
+        except _BadField as fault:
+            return str(fault)
+        text, domain, answer, given_id = clean = tuple(clean_text(part) for part in read)
+        used_text, used_line = self._used_ids.get(given_id, (text, 0))
+        if used_text != text:
+            return f"id {given_id} already used on line {used_line}"
+        first_line = self._line_of_text.setdefault(text, row.line)
+        repeated = first_line != row.line
+        if repeated:
+            self.duplicates.append((row.line, first_line))
+        identity = self._identity(text, given_id)
+        if given_id:
+            self._used_ids.setdefault(given_id, (text, row.line))
+        if repeated and not self.keep:
+            return ""
+        flags = (CLEANED,) if clean != read else ()
+        if flags:
+            self.cleaned.append(row.line)
+        self.instructions.append(Instruction(identity, text, domain, answer or None, flags))
+        return ""
+
+    def _read(self, row: Row) -> tuple[str, str, str, str]:
+        text = _required(row, self.column)
+        extra = "" if self.column == "input" else _optional(row, "input")
+        answer = _optional(row, "answer", numbers=True)
+        if self.require_answer and not answer:
+            raise _BadField("no answer")
+        identity = _optional(row, "id", numbers=True)
+        text = f"{text}\n\n{extra}" if extra else text
+        return text, _optional(row, "domain"), answer, identity
+
+    def _identity(self, text: str, given_id: str) -> str:
+        """The id given, or a content id. A kept repeat needs an id of its own."""
+        if given_id and given_id not in self._used_ids:
+            return given_id
+        repeat = self._repeats.get(text, 0)
+        self._repeats[text] = repeat + 1
+        return content_id(text, repeat) if repeat or given_id else content_id(text)
+
+
+def read_demonstrations(path: str) -> tuple[Demonstration, ...]:
+    """Read SFT rows with the fields ``instruction``, ``response`` and ``domain`` (all required).
+
+    The same formats as :func:`read_instructions`; ``input`` is appended to the instruction.
+    Raises :class:`ConfigError` listing every bad row, or when there is none that can be used.
+    """
+    table = read_rows(path)
+    needed = ("instruction", "response", "domain")
+    _require_columns(table.where, table.rows, needed)
+    bad = list(table.bad)
+    rows: list[Demonstration] = []
+    for row in table.rows:
+        try:
+            prompt, response, domain = (clean_text(_required(row, name)) for name in needed)
+            extra = clean_text(_optional(row, "input"))
+        except _BadField as fault:
+            bad.append(BadRow(row.line, str(fault)))
+            continue
+        prompt = f"{prompt}\n\n{extra}" if extra else prompt
+        rows.append(Demonstration(content_id(prompt, response), prompt, response, domain))
+    if bad:
+        raise _refusal(table.where, sorted(bad, key=lambda fault: fault.line))
+    if not rows:
+        raise _nothing(table.where, bad)
+    return tuple(rows)
+
+
+def clean_text(text: str) -> str:
+    """Join surrogate pairs and replace lone halves by U+FFFD, so that the text can be saved."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+Item = TypeVar("Item", Instruction, Demonstration)
+
+
+def split_off(
+    items: Iterable[Item], share: float, seed: int
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """Split into (rest, part), ``part`` holding about ``share`` of each domain.
+
+    Which items go follows from their text and the seed alone, not from their order; equal texts
+    stay together. Both halves keep the order given.
+    """
+    if not 0 <= share <= 1:
+        raise ConfigError(f"a share lies between 0 and 1, got {share}")
+    kept = tuple(items)
+    texts: dict[str, set[str]] = {}
+    for item in kept:
+        texts.setdefault(item.domain, set()).add(_text_of(item))
+    chosen: set[tuple[str, str]] = set()
+    for domain, group in texts.items():
+        ranked = sorted(group, key=lambda text: (derive_seed("split", seed, text), text))
+        chosen.update((domain, text) for text in ranked[: round(share * len(ranked))])
+    rest = tuple(item for item in kept if (item.domain, _text_of(item)) not in chosen)
+    part = tuple(item for item in kept if (item.domain, _text_of(item)) in chosen)
+    return rest, part
+
+
+def _text_of(item: Instruction | Demonstration) -> str:
+    return item.text if isinstance(item, Instruction) else item.prompt
+
+
+def fresh_sample(
+    instructions: Sequence[Instruction], count: int, *, seed: int, iteration: int
+) -> tuple[Instruction, ...]:
+    """The ``count`` instructions of one iteration, without replacement until all were used.
+
+    Then a new shuffled round begins; an iteration that spans two rounds still repeats nothing
+    (unless ``count`` is larger than the set). The place in the rounds follows from the iteration
+    number and ``count`` alone, so a resumed run draws the same ones.
+    """
+    if not instructions:
+        raise ConfigError("there are no instructions to sample from; check instructions.source")
+    if count < 1 or iteration < 0:
+        raise ConfigError(f"cannot draw {count} instructions for iteration {iteration}")
+    size, start = len(instructions), iteration * count
+    needed = range(start // size, (start + count - 1) // size + 1)
+    orders: dict[int, list[int]] = {}
+    order: list[int] = []
+    for number in range(needed.stop):
+        drawn = (number * size) % count  # by the iteration in which this round begins
+        order = _shuffled_round(order, size, drawn, (seed, "fresh", number))
+        if number in needed:
+            orders[number] = order
+    places = range(start, start + count)
+    return tuple(instructions[orders[place // size][place % size]] for place in places)
+
+
+def _shuffled_round(
+    previous: list[int], size: int, num_drawn: int, seed: tuple[int, str, int]
+) -> list[int]:
+    """A new round in which what the straddling iteration has drawn already comes last."""
+    order = list(range(size))
+    derived_random(*seed).shuffle(order)
+    drawn = set(previous[size - num_drawn :]) if 0 < num_drawn < size else set()
+    return [i for i in order if i not in drawn] + [i for i in order if i in drawn]
+
+
+class _BadField(Exception):
+    """Why one field of one row cannot be used; never leaves this module."""
+
+
+def _required(row: Row, name: str) -> str:
+    if name not in row.fields:
+        raise _BadField(f"field {name!r} missing")
+    value = row.fields[name]
+    if value is None:
+        raise _BadField(f"{name} is null")
+    if not isinstance(value, str):
+        raise _BadField(f"{name} is not text")
+    if not value.strip():
+        raise _BadField(f"empty {name}")
+    return value.strip()
+
+
+def _optional(row: Row, name: str, numbers: bool = False) -> str:
+    """The field as text, "" where absent or null; numbers are read only where allowed."""
+    value = row.fields.get(name)
+    if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and math.isnan(value):
+            return ""  # how tables write "no value" in a column of numbers
+        return str(int(value)) if value == value // 1 else str(value)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _BadField(f"{name} is not text")
+    return value.strip()
+
+
+def _require_columns(where: str, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """A column that no row has is one fault of the whole source, not one of every row."""
+    found = list(dict.fromkeys(str(key) for row in rows for key in row.fields))
+    faults = []
+    for name in names if rows else ():
+        if name not in found:
+            close = get_close_matches(name, found, n=1) or [
+                column for column in COMMON_COLUMNS if column in found
+            ]
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            columns = ", ".join(repr(column) for column in found) or "none"
+            faults.append(f"no row has the column {name!r}; columns found: {columns}{hint}")
+    if faults:
+        raise ConfigError(faults, where)
+
+
+def _refusal(where: str, bad: Sequence[BadRow], advice: str = "") -> ConfigError:
+    lines = [f"{where}:{fault.line}: {fault.reason}" for fault in bad]
+    return ConfigError(lines, f"{where}: bad rows; mend them{advice}")
+
+
+def _nothing(where: str, bad: Sequence[BadRow]) -> ConfigError:
+    lines = [f"{where}:{fault.line}: {fault.reason}" for fault in bad]
+    return ConfigError(["there is not one usable row", *lines], where)

@@ -1,0 +1,153 @@
+"""Intervals and tests for shares and paired scores: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+
+class Interval(NamedTuple):
+    """Both ends of a confidence interval, ``low <= high``."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Wilson's score interval for ``successes`` of ``n`` (Wilson 1927).
+
+    Unlike the textbook interval it stays inside [0, 1] and is not empty at 0 or ``n``.
+    With ``n`` = 0 nothing is known: [0, 1].
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must lie between 0 and n, got {successes} of {n}")
+    _check_share("confidence", confidence)
+    if n == 0:
+        return Interval(0.0, 1.0)
+    z = float(stats.norm.ppf((1 + confidence) / 2))
+    share = successes / n
+    shrink = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return Interval(low, high)
+
+
+def mcnemar_exact(b: int, c: int) -> float:
+    """Two-sided exact McNemar p-value.
+
+    ``b`` items were right only before, ``c`` only after; under "no change" each is a fair coin
+    (McNemar 1947, binomial form). 1.0 where no item changed.
+    """
+    if b < 0 or c < 0:
+        raise ValueError(f"discordant counts cannot be negative, got {b} and {c}")
+    if b + c == 0:
+        return 1.0
+    return float(stats.binomtest(min(b, c), b + c, 0.5).pvalue)
+
+
+def paired_bootstrap(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    seed: int,
+    draws: int = 10_000,
+    confidence: float = 0.95,
+) -> tuple[float, Interval]:
+    """Mean of ``after - before`` over the same items, and its percentile bootstrap interval.
+
+    Items are resampled with both of their scores, so what the two share cancels out.
+    """
+    first, second = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"paired scores need equal lengths, got {first.shape} and {second.shape}")
+    if first.size == 0:
+        raise ValueError("paired scores are empty: there is no item to compare on")
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+    _check_share("confidence", confidence)
+    change = second - first
+    if not np.isfinite(change).all():
+        raise ValueError("paired scores hold NaN or infinity; drop those items from both first")
+    means = _resampled_means(change, np.random.default_rng(seed), draws)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(change.mean()), Interval(float(low), float(high))
+
+
+def _resampled_means(values: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
+    """Means of ``draws`` resamples, in blocks of about a million numbers to bound memory."""
+    block = max(1, 1_000_000 // values.size)
+    means = np.empty(draws)
+    for start in range(0, draws, block):
+        stop = min(start + block, draws)
+        picks = rng.integers(0, values.size, size=(stop - start, values.size))
+        means[start:stop] = values[picks].mean(axis=1)
+    return means
+
+
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p-values (Holm 1979), in the order given.
+
+    Rejecting where the adjusted value is below 5 % keeps the chance of any false claim below 5 %.
+    """
+    if any(not 0 <= p <= 1 for p in pvalues):  # a NaN fails this too
+        raise ValueError(f"p-values must lie between 0 and 1, got {list(pvalues)}")
+    order = sorted(range(len(pvalues)), key=lambda place: pvalues[place])
+    adjusted = [0.0] * len(pvalues)
+    largest = 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def minimum_detectable(
+    n: int, discordant: float = 0.2, power: float = 0.8, confidence: float = 0.95
+) -> float | None:
+    """Smallest difference of two shares that exact McNemar finds on ``n`` paired items.
+
+    ``discordant`` is the share of items on which the two differ. Returns the difference (a
+    share of ``n``) found with probability ``power``, or None where not even a one-sided change
+    of all discordant items would be found: then measure on more items.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    _check_share("discordant", discordant)
+    _check_share("power", power)
+    _check_share("confidence", confidence)
+    if _mcnemar_power(n, discordant, 1.0, 1 - confidence) < power:
+        return None
+    low, high = 0.5, 1.0  # the chance that a discordant item went the better way
+    for _ in range(40):
+        middle = (low + high) / 2
+        if _mcnemar_power(n, discordant, middle, 1 - confidence) < power:
+            low = middle
+        else:
+            high = middle
+    return discordant * (2 * high - 1)
+
+
+def _mcnemar_power(n: int, discordant: float, better: float, alpha: float) -> float:
+    """Chance that exact McNemar is significant; the number of discordant items is binomial."""
+    counts = np.arange(n + 1)
+    chances = stats.binom.pmf(counts, n, discordant)
+    # Largest k that is significant on one side of a fair coin, for every count at once.
+    critical = stats.binom.ppf(alpha / 2, counts, 0.5)
+    too_big = stats.binom.cdf(critical, counts, 0.5) > alpha / 2
+    critical = np.where(too_big, critical - 1, critical)
+    found = stats.binom.cdf(critical, counts, better) + stats.binom.sf(
+        counts - critical - 1, counts, better
+    )
+    found = np.where(critical < 0, 0.0, found)
+    return float(np.sum(chances * found))
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1 (both excluded), got {value}")
