@@ -75,10 +75,9 @@ class _Reading:
 class JudgeProtocol:
     """How a protocol asks and reads. ``template`` "" means that it has no prompt of its own.
 
-    ``slots`` name its two requests in order; ``required`` and ``optional`` are placeholders.
+    ``required`` and ``optional`` are the placeholders of its template. It asks two questions.
     """
 
-    slots: tuple[str, str]
     ask: Callable[[Duel, Texts, Member, JudgeSettings, int], list[_Question]]
     read: Callable[[JudgeSettings, Sequence[Response]], _Reading]
     template: str = ""
@@ -349,21 +348,12 @@ def validate_template(settings: JudgeSettings) -> None:
         )
 
 
-_ALONE = {
-    "template": "rubric",
-    "required": ("instruction", "response"),
-    "optional": ("low", "high"),
-}
+_ONE = ("instruction", "response")
+_TWO = ("instruction", "response_a", "response_b")
+_SCALE = ("low", "high")
 PROTOCOLS: dict[str, JudgeProtocol] = {
-    "rubric": JudgeProtocol(("left", "right"), _ask_rubric, _read_rubric, **_ALONE),
-    "expected": JudgeProtocol(("left", "right"), _ask_expected, _read_expected, **_ALONE),
-    "pairwise": JudgeProtocol(
-        ("first", "second"),
-        _ask_pairwise,
-        _read_pairwise,
-        template="pairwise",
-        required=("instruction", "response_a", "response_b"),
-        optional=("low", "high"),
-    ),
-    "likelihood": JudgeProtocol(("left", "right"), _ask_likelihood, _read_likelihood),
+    "rubric": JudgeProtocol(_ask_rubric, _read_rubric, "rubric", _ONE, _SCALE),
+    "expected": JudgeProtocol(_ask_expected, _read_expected, "rubric", _ONE, _SCALE),
+    "pairwise": JudgeProtocol(_ask_pairwise, _read_pairwise, "pairwise", _TWO, _SCALE),
+    "likelihood": JudgeProtocol(_ask_likelihood, _read_likelihood),
 }

@@ -17,7 +17,7 @@ from typing import Any
 # How strongly a statement claims to be the conclusion; within one strength the last one counts.
 OPENING, FINAL, STATED, MENTIONED, ASIDE = 4, 3, 2, 1, 0
 
-_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_FULL_WIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {0x3000: " "}
 _TAG = re.compile(
     r"[<\[◁](?P<close>/?)[ ]?(?:think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)"
     r"[ ]?[>\]▷]",
@@ -286,16 +286,17 @@ def conclude(
     criterion) count only where nothing else is said, and only if they agree. Of a truncated text
     only what stands as a conclusion counts: a mention may be an early guess.
     """
+    inside = Spans((found.start, found.end) for found in objects)
+    statements = [
+        item for item in statements if not inside.cover(item.start, max(item.start, item.end - 1))
+    ]
     if not statements:
         return None, f"no {what}"
     quoted, bracketed = quotations(text, objects), asides(text, objects)
-    inside = Spans((found.start, found.end) for found in objects)
     weak: list[Statement] = []
     for item in sorted(statements, key=lambda item: (item.strength, item.start), reverse=True):
         last = max(item.start, item.end - 1)
-        if quoted.cover(item.start, last) or inside.cover(item.start, last):
-            continue
-        if is_attributed(text, item.start, item.end):
+        if quoted.cover(item.start, last) or is_attributed(text, item.start, item.end):
             continue
         if item.strength > ASIDE and not bracketed.cover(item.start, last):
             if truncated and (item.strength < STATED or may_be_cut(text, item.end)):

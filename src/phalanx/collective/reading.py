@@ -135,7 +135,7 @@ def _object_statements(
     found = []
     for item in objects:
         has_score, value = own.field_of(item.data, _SCORE_KEYS)
-        if has_score:
+        if has_score and not str(value).startswith("<"):  # not {"score": <number>}, a pattern
             score, reason = _field_score(value, low, high)
             strength = own.object_strength(text, item)
             found.append(Statement(item.start, item.end, strength, score, reason))
