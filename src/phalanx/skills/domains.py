@@ -110,45 +110,9 @@ def kinds() -> list[Question]:
     ]
 
 
-PLURALS = (
-    "What is the plural of {word}?",
-    "Write the plural form of the word {word}.",
-    "One {word}, two what?",
-    "Make this noun plural: {word}.",
-)
-
-
-def plurals() -> list[Question]:
-    return [Question(one, "", _ask(PLURALS, word=one), many) for one, many in lexicon.NUMBERED]
-
-
-LARGER = (
-    "Which number is larger, {a} or {b}?",
-    "Pick the larger number: {a}, {b}.",
-    "Of {a} and {b}, which is greater?",
-    "Which is more, {a} or {b}?",
-)
-
-
-def comparison() -> list[Question]:
-    pairs = [(a, b) for a in range(103, 1000, 29) for b in range(107, 1000, 31) if a != b]
-    out = []
-    for a, b in pairs:
-        if (a + b) % 2:
-            a, b = b, a
-        out.append(
-            Question(
-                f"{min(a, b)}<{max(a, b)}", "", _ask(LARGER, a=str(a), b=str(b)), str(max(a, b))
-            )
-        )
-    return out
-
-
 BUILDERS: dict[str, Callable[[], list[Question]]] = {
     "addition": addition,
     "words": words,
     "sentiment": sentiment,
     "kinds": kinds,
-    "plurals": plurals,
-    "comparison": comparison,
 }

@@ -40,25 +40,25 @@ KINDS: dict[str, tuple[str, ...]] = {
         strawberry, turnip, waffle, watermelon, yoghurt
     """),
     "tool": _split("""
-        anvil, axe, chainsaw, chisel, clamp, crowbar, drill, file, hacksaw, hammer, hoe,
-        jackhammer, lathe, mallet, pickaxe, pitchfork, plane, pliers, rake, ratchet, sander, saw,
-        scissors, screwdriver, scythe, shears, shovel, sickle, sledgehammer, spade, spanner,
-        trowel, tweezers, vice, wheelbarrow, wrench
+        anvil, axe, chainsaw, chisel, clamp, crowbar, drill, tape measure, hacksaw, hammer, hoe,
+        jackhammer, lathe, mallet, pickaxe, pitchfork, stapler, pliers, rake, ratchet, sander,
+        saw, scissors, screwdriver, scythe, shears, shovel, sickle, sledgehammer, spade, spanner,
+        trowel, tweezers, soldering iron, wheelbarrow, wrench
     """),
     "vehicle": _split("""
-        aeroplane, ambulance, barge, bicycle, boat, bulldozer, bus, canoe, car, carriage, coach,
-        ferry, glider, gondola, helicopter, hovercraft, jeep, kayak, limousine, lorry, minibus,
-        moped, motorbike, rickshaw, rowing boat, scooter, sledge, submarine, tandem, tank, taxi,
-        tractor, train, tram, van, yacht
+        aeroplane, ambulance, barge, bicycle, boat, bulldozer, bus, canoe, car, carriage,
+        trolleybus, ferry, glider, gondola, helicopter, hovercraft, jeep, kayak, limousine, lorry,
+        minibus, moped, motorbike, rickshaw, rowing boat, scooter, sledge, submarine, tandem,
+        spaceship, taxi, tractor, train, tram, van, yacht
     """),
     "instrument": _split("""
-        accordion, bagpipe, banjo, bassoon, bugle, cello, clarinet, cornet, cymbal, drum,
-        dulcimer, fiddle, flute, glockenspiel, gong, guitar, harmonica, harp, harpsichord, lute,
-        lyre, mandolin, marimba, oboe, organ, piano, piccolo, saxophone, sitar, tambourine,
-        trombone, trumpet, tuba, ukulele, viola, xylophone
+        accordion, bagpipe, banjo, bassoon, bugle, cello, clarinet, kazoo, cymbal, drum, dulcimer,
+        fiddle, flute, glockenspiel, gong, guitar, harmonica, harp, harpsichord, lute, lyre,
+        mandolin, marimba, oboe, zither, piano, piccolo, saxophone, sitar, tambourine, trombone,
+        trumpet, tuba, ukulele, viola, xylophone
     """),
     "clothing": _split("""
-        apron, bathrobe, beret, blazer, blouse, bonnet, boot, cap, cape, cardigan, cloak, coat,
+        apron, bathrobe, beret, blazer, blouse, bonnet, slipper, cap, vest, cardigan, cloak, coat,
         dress, dungarees, glove, gown, hat, hoodie, jacket, jeans, kilt, kimono, mitten,
         nightdress, poncho, pullover, raincoat, sandal, scarf, shirt, shorts, skirt, sock,
         sweater, trousers, waistcoat
@@ -107,32 +107,3 @@ SUBJECTS = _split("""
     ride, laptop, kettle, play, cafe, mattress, boat trip, language course, barber, bicycle,
     album, party, board game, new office, delivery, guesthouse, cooking class, headset, picnic
 """)
-
-NUMBERED: tuple[tuple[str, str], ...] = tuple(
-    (singular, plural)
-    for singular, _, plural in (
-        pair.partition(":")
-        for pair in _split("""
-    apple:apples, army:armies, baby:babies, bench:benches, berry:berries, bird:birds, body:bodies,
-    book:books, boss:bosses, box:boxes, boy:boys, branch:branches, brush:brushes, bus:buses,
-    bush:bushes, butterfly:butterflies, calf:calves, candle:candles, car:cars, cat:cats,
-    chair:chairs, cherry:cherries, child:children, church:churches, city:cities, class:classes,
-    coach:coaches, cookie:cookies, copy:copies, country:countries, cup:cups, daisy:daisies,
-    day:days, desk:desks, diary:diaries, dish:dishes, doctor:doctors, dog:dogs, donkey:donkeys,
-    door:doors, dress:dresses, duty:duties, elf:elves, enemy:enemies, face:faces,
-    factory:factories, fairy:fairies, family:families, flower:flowers, fly:flies, foot:feet,
-    fox:foxes, friend:friends, game:games, garden:gardens, glass:glasses, goose:geese,
-    half:halves, hobby:hobbies, horse:horses, house:houses, island:islands, jelly:jellies,
-    key:keys, kiss:kisses, kite:kites, knife:knives, lady:ladies, leaf:leaves, lemon:lemons,
-    letter:letters, library:libraries, life:lives, loaf:loaves, lorry:lorries, lunch:lunches,
-    man:men, map:maps, match:matches, memory:memories, mirror:mirrors, monkey:monkeys, mouse:mice,
-    nurse:nurses, ocean:oceans, ox:oxen, party:parties, patch:patches, peach:peaches, pen:pens,
-    pencil:pencils, penny:pennies, pirate:pirates, planet:planets, pony:ponies, puppy:puppies,
-    river:rivers, road:roads, sandwich:sandwiches, school:schools, shelf:shelves, shoe:shoes,
-    sky:skies, spoon:spoons, spy:spies, star:stars, stitch:stitches, stone:stones, story:stories,
-    table:tables, tax:taxes, thief:thieves, tooth:teeth, torch:torches, toy:toys, train:trains,
-    tray:trays, tree:trees, valley:valleys, village:villages, watch:watches, wife:wives,
-    window:windows, wish:wishes, witch:witches, wolf:wolves, woman:women
-""")
-    )
-)
