@@ -1,0 +1,212 @@
+"""One self-contained HTML page of a run: no script, no request, everything escaped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from phalanx.report import plots, views, words
+from phalanx.report.records import Change, RunFacts
+
+_HERE = Path(__file__).parent
+_SECTIONS = (
+    ("accuracy", "Accuracy"),
+    ("reputation", "Reputations"),
+    ("judges", "Judges"),
+    ("pairs", "Pairs"),
+    ("training", "Training"),
+    ("time", "Time"),
+    ("examples", "Examples"),
+    ("notes", "Notes"),
+)
+
+
+def write_html(facts: RunFacts, path: Path | str) -> None:
+    """Write the page to ``path``; a reader never sees half of it."""
+    write_whole(path, render(facts))
+
+
+def write_whole(path: Path | str, text: str) -> None:
+    """Write a text file beside its place, then move it there."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text, encoding="utf-8", errors="replace")
+    scratch.replace(path)
+
+
+def render(facts: RunFacts) -> str:
+    """The page as text. Every text of a run goes through jinja2's autoescape."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    css = Markup((_HERE / "report.css").read_text(encoding="utf-8"))
+    return environment.get_template("report.html.j2").render(w=words, css=css, **_context(facts))
+
+
+def _context(facts: RunFacts) -> dict[str, Any]:
+    heat_names, heat = views.heat(facts)
+    colours = plots.colours(facts)
+    return {
+        "facts": facts,
+        "name": words.run_name(facts),
+        "subtitle": _subtitle(facts),
+        "state_note": _state_note(facts),
+        "sections": _SECTIONS,
+        "headline": headline(facts),
+        "finding": finding(facts),
+        **_accuracy(facts),
+        "reputation_plot": plots.reputation_plot(facts),
+        "reputations": views.reputations(facts),
+        "heat": heat if facts.encounters else [],
+        "heat_names": heat_names,
+        "judges": views.judges(facts),
+        "unreadable": words.counted(facts.accounting.unreadable)
+        if facts.accounting.unreadable
+        else "",
+        "labels": views.labels(facts),
+        "flow": plots.flow_plot(facts),
+        "panels": plots.training_panels(facts),
+        "legend": [(name, colour % 10) for name, colour in colours.items()],
+        "trainings": views.trainings(facts),
+        "no_training": facts.config["train"]["method"] == "none",
+        "times": plots.time_plot(facts),
+        "total_time": words.duration(words.total_seconds(facts)),
+        "examples": views.examples(facts),
+        "notes": notes(facts),
+        "config": words.flat(facts.config),
+        "made_by": f"Made by phalanx {facts.version} from {facts.folder}/ledger.sqlite"
+        + (f", code {facts.code}." if facts.code else "."),
+    }
+
+
+def _accuracy(facts: RunFacts) -> dict[str, Any]:
+    measured = facts.evaluation
+    compared = len(measured.iterations) > 1 and bool(measured.changes)
+    return {
+        "domain_plot": plots.domain_plot(facts) if compared else None,
+        "member_plot": plots.member_plot(facts) if compared else None,
+        "matrix": views.matrix(facts) if compared else [],
+        "trajectory": plots.trajectory_plot(facts),
+        "selection": views.selection(facts) if compared else [],
+        "selection_note": views.selection_note(facts),
+    }
+
+
+def _subtitle(facts: RunFacts) -> str:
+    parts = [
+        f"{facts.method.capitalize()} alignment",
+        words.plural(len(facts.members), "member"),
+        words.plural(facts.progress.num_iterations, "iteration"),
+        f"seed {facts.seed}",
+        f"started {facts.created_at[:16].replace('T', ' ')} UTC" if facts.created_at else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _state_note(facts: RunFacts) -> str:
+    state = facts.progress
+    if state.finished:
+        return ""
+    place = f"iteration {state.iteration} of {state.num_iterations}"
+    if state.stop_reason:
+        return f"This run stopped in {place}: {state.stop_reason}"
+    doing = words.PHASE_WORDS.get(state.phase, state.phase)
+    return f"This run is not finished: {place}, {doing}. The numbers below are those so far."
+
+
+def headline(facts: RunFacts) -> list[dict[str, str]]:
+    """At most four numbers; those that exist."""
+    measured, account = facts.evaluation, facts.accounting
+    items = []
+    mean = measured.change()
+    together = next((c for c in measured.collective if not c.domain), None)
+    if len(measured.iterations) > 1:
+        for name, change in (("Mean of the members", mean), ("All members voting", together)):
+            if change:
+                items.append(_headline_change(name, change))
+        initial, aligned = measured.best_initial, measured.best_aligned
+        if initial and aligned and measured.aligned_over_initial:
+            change = measured.aligned_over_initial
+            items.append(
+                {
+                    "name": "Best single member, chosen on dev",
+                    "value": f"{words.percent(initial.test)} → {words.percent(aligned.test)} %",
+                    "note": f"{initial.member} → {aligned.member}; "
+                    f"{words.points(change.difference)} points "
+                    f"[{words.points_span(change.interval, 0)}]",
+                }
+            )
+    items.append(
+        {
+            "name": "Preference pairs kept",
+            "value": f"{account.pairs_kept:,}",
+            "note": f"of {words.plural(account.num_duels, 'duel')}; "
+            f"{account.judgments_asked - account.judgments_readable:,} of "
+            f"{words.plural(account.judgments_asked, 'judgment')} unreadable",
+        }
+    )
+    return items
+
+
+def _headline_change(name: str, change: Change) -> dict[str, str]:
+    return {
+        "name": name,
+        "value": f"{words.percent(change.before)} → {words.percent(change.after)} %",
+        "note": f"{words.points(change.difference)} points "
+        f"[{words.points_span(change.interval, 0)}], {change.n} items",
+    }
+
+
+def finding(facts: RunFacts) -> str:
+    """The title of the accuracy section: a count, not a claim."""
+    measured = facts.evaluation
+    changes = [c for d in measured.domains if (c := measured.change("", d))]
+    if len(measured.iterations) < 2 or not changes:
+        return "Accuracy"
+    up, down = (sum(c.direction == sign for c in changes) for sign in (1, -1))
+    same = len(changes) - up - down
+    parts = [f"higher in {up}", f"lower in {down}", f"no clear change in {same}"]
+    shown = [part for part, count in zip(parts, (up, down, same), strict=True) if count]
+    return f"Mean accuracy: {', '.join(shown)} of {words.plural(len(changes), 'domain')}"
+
+
+def notes(facts: RunFacts) -> list[str]:
+    """What the numbers do and do not say."""
+    measured = facts.evaluation
+    lines = []
+    if measured.num_test:
+        lines += [
+            f"n: {measured.num_test} test items over {words.plural(len(measured.domains), 'domain')}"
+            f", {measured.num_dev} dev items. Every member answers every item, greedily.",
+            "Intervals are 95 %. Single cells use Wilson's interval; means resample the items; "
+            "changes resample the items in pairs (the same item before and after). They say what "
+            "another draw of items could change. They do not cover another seed, another pool, "
+            "or sampling noise in answering and judging.",
+            "“Higher” means that the paired interval excludes 0. With many cells, about one in "
+            "twenty excludes 0 by chance alone; the means are the safer reading.",
+        ]
+        failed = measured.unreadable or {}
+        if any(failed.values()):
+            counts = ", ".join(f"{count:,} {words.when(n)}" for n, count in failed.items())
+            lines.append(
+                f"Responses without a readable answer count as wrong: {counts} (dev and test)."
+            )
+    lines.append(
+        f"This is one run with one seed ({facts.seed}). Before concluding anything, repeat it with "
+        "other seeds and beside the random-winner control (train.label_noise=0.5)."
+    )
+    lines.append(
+        "No label was used for the alignment: reference answers, where instructions have them, "
+        "serve this report alone."
+    )
+    return lines

@@ -1,0 +1,82 @@
+"""A short Markdown summary of a run, for a pull request or a model card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phalanx.report.html import finding, headline, notes, write_whole
+from phalanx.report.records import Change, RunFacts
+from phalanx.report.words import (
+    DROP_WORDS,
+    STATUS_WORDS,
+    choice_line,
+    counted,
+    duration,
+    percent,
+    plural,
+    points,
+    points_span,
+    run_name,
+    span,
+    total_seconds,
+)
+
+
+def write_markdown(facts: RunFacts, path: Path | str) -> None:
+    """Write the summary to ``path``."""
+    write_whole(path, render(facts))
+
+
+def render(facts: RunFacts) -> str:
+    """Headline, accuracy by domain and by member, reputations, pairs, and how to read them."""
+    measured = facts.evaluation
+    parts = [f"# {run_name(facts)}", ""]
+    parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
+    parts += ["", f"## {finding(facts)}", ""]
+    if measured.note:
+        parts += [f"{measured.note[:1].upper()}{measured.note[1:]}.", ""]
+    if len(measured.iterations) > 1 and measured.changes:
+        rows = [(d or "all domains", measured.change("", d)) for d in (*measured.domains, "")]
+        parts += [*_table("mean of the members", rows), ""]
+        rows = [(c.member, c) for c in measured.changes if c.member and not c.domain]
+        rows += [("collective", c) for c in measured.collective if not c.domain]
+        parts += [*_table("mean of the domains", rows), ""]
+        for name, choice in (
+            ("Best initial", measured.best_initial),
+            ("Best aligned", measured.best_aligned),
+        ):
+            if choice:
+                parts.append(f"- {name}: {choice_line(choice)}")
+    account = facts.accounting
+    if facts.reputations:
+        ranked = sorted(facts.reputations, key=lambda line: -line.value)
+        parts += ["", "## Reputations", ""]
+        parts += [f"- {line.member}: {line.value:.2f} (from {line.start:.2f})" for line in ranked]
+    parts += [
+        "",
+        "## Accounting",
+        "",
+        f"- {plural(account.num_duels, 'duel')}: {counted(account.outcomes, STATUS_WORDS)}",
+        f"- {plural(account.judgments_asked, 'judgment')}; "
+        f"unreadable: {counted(account.unreadable)}",
+        f"- {plural(account.pairs_kept, 'pair')} kept; "
+        f"dropped: {counted(account.dropped, DROP_WORDS)}",
+        f"- time: {duration(total_seconds(facts))}",
+        "",
+        "## How to read this",
+        "",
+        *[f"- {note}" for note in notes(facts)],
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(first: str, rows: list[tuple[str, Change | None]]) -> list[str]:
+    lines = [f"| {first} | before % | after % | change, points | 95 % |", "|---|---|---|---|---|"]
+    for name, change in rows:
+        if change:
+            lines.append(
+                f"| {name} | {percent(change.before)} [{span(change.before_interval)}] "
+                f"| {percent(change.after)} [{span(change.after_interval)}] "
+                f"| {points(change.difference)} | {points_span(change.interval, 0)} |"
+            )
+    return lines

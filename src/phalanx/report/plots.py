@@ -1,0 +1,158 @@
+"""From facts to charts: which numbers go on which axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from phalanx.report.charts import (
+    Dot,
+    Line,
+    Stage,
+    dot_plot,
+    flow,
+    line_chart,
+    time_bars,
+)
+from phalanx.report.records import Change, RunFacts, TrainingFacts
+from phalanx.report.words import DROP_WORDS, STATUS_WORDS, counted, duration, points
+
+# Reasons that a pair is dropped for although its duel was decided; the others follow from the
+# duel itself, which the flow has counted one bar earlier.
+_UNDECIDED = ("tie", "identical", "empty", "unscored")
+_PANELS = (
+    ("loss", "Loss", "loss"),
+    ("rewards/margins", "Reward margin, chosen over rejected", "margin"),
+    ("rewards/accuracies", "Share of pairs ranked right", "share"),
+    ("logps/chosen", "Log-probability of the chosen", "nats"),
+    ("logps/rejected", "Log-probability of the rejected", "nats"),
+    ("kl/chosen", "Distance from the reference", "nats a token"),
+)
+
+
+def colours(facts: RunFacts) -> dict[str, int]:
+    """Each member's colour, the same in every chart."""
+    return {member.name: place for place, member in enumerate(facts.members)}
+
+
+def _dot(change: Change, label: str, strong: bool) -> Dot:
+    arrow = {1: " ▲", -1: " ▼", 0: ""}[change.direction]
+    return Dot(
+        label=label,
+        before=change.before,
+        before_interval=change.before_interval,
+        after=change.after,
+        after_interval=change.after_interval,
+        note=points(change.difference) + arrow,
+        strong=strong,
+    )
+
+
+def domain_plot(facts: RunFacts) -> Markup | None:
+    measured = facts.evaluation
+    rows = [(measured.change("", domain), domain) for domain in (*measured.domains, "")]
+    dots = [_dot(c, name or "all domains", not name) for c, name in rows if c]
+    return dot_plot(dots, "Accuracy by domain, before and after") if dots else None
+
+
+def member_plot(facts: RunFacts) -> Markup | None:
+    measured = facts.evaluation
+    dots = [_dot(c, c.member, False) for c in measured.changes if c.member and not c.domain]
+    mean = measured.change()
+    if mean is None:
+        return None
+    dots.append(_dot(mean, "all members", True))
+    dots += [_dot(c, "collective", False) for c in measured.collective if not c.domain]
+    return dot_plot(dots, "Accuracy by member, before and after")
+
+
+def trajectory_plot(facts: RunFacts) -> Markup | None:
+    """Only where there are points between the first and the last."""
+    measured = facts.evaluation
+    if len(measured.iterations) < 3 or not measured.trajectory:
+        return None
+    lines = []
+    for name, colour in colours(facts).items():
+        dots = [(n, 100 * measured.trajectory[n, name]) for n in measured.iterations
+                if (n, name) in measured.trajectory]  # fmt: skip
+        if dots:
+            lines.append(Line(name, dots, colour))
+    return line_chart(lines, "Accuracy of each member after each iteration",
+                      x_label="iteration", y_label="% right, test items")  # fmt: skip
+
+
+def reputation_plot(facts: RunFacts) -> Markup | None:
+    known = colours(facts)
+    lines = [Line(r.member, r.points, known[r.member]) for r in facts.reputations]
+    if not lines or not any(len(line.points) > 1 for line in lines):
+        return None
+    return line_chart(lines, "Reputation of each member over the duels", x_label="duels so far",
+                      y_label="reputation", boundaries=facts.boundaries, steps=True,
+                      height=300)  # fmt: skip
+
+
+def flow_plot(facts: RunFacts) -> Markup | None:
+    """Duels, answered, decided, kept: what is lost at each step adds up."""
+    account = facts.accounting
+    if not account.num_duels:
+        return None
+    outcomes = account.outcomes
+    answered = account.num_duels - outcomes.get("unanswered", 0)
+    decided = outcomes.get("decided", 0)
+    unanswered = {k: n for k, n in outcomes.items() if k == "unanswered"}
+    undecided = {k: n for k, n in outcomes.items() if k in ("tie", "no_quorum")}
+    dropped = {k: n for k, n in account.dropped.items() if k not in _UNDECIDED}
+    return flow(
+        [
+            Stage("duels", account.num_duels),
+            Stage("answered by both", answered, _lost(unanswered, STATUS_WORDS)),
+            Stage("decided", decided, _lost(undecided, STATUS_WORDS)),
+            Stage("pairs kept", account.pairs_kept, _lost(dropped, DROP_WORDS)),
+        ],
+        "From duels to preference pairs",
+    )
+
+
+def _lost(counts: dict[str, int], words: dict[str, str]) -> str:
+    return f"lost: {counted(counts, words)}" if counts else ""
+
+
+def time_plot(facts: RunFacts) -> Markup | None:
+    rows = []
+    for number in dict.fromkeys(time.iteration for time in facts.times):
+        phases = [(t.phase, t.seconds) for t in facts.times if t.iteration == number]
+        name = f"iteration {number}" if number else "before"
+        rows.append((name, phases, duration(sum(seconds for _, seconds in phases))))
+    return time_bars(rows, "Time by iteration and phase") if rows else None
+
+
+def training_panels(facts: RunFacts) -> list[dict[str, object]]:
+    """One small chart a signal; the iterations stand one after another. Recruiting is left out."""
+    trainings = [t for t in facts.trainings if t.iteration > 0]
+    panels = []
+    for signal, title, unit in _PANELS:
+        chart = _panel(facts, trainings, signal, unit)
+        if chart:
+            panels.append({"title": title, "chart": chart})
+    return panels
+
+
+def _panel(
+    facts: RunFacts, trainings: Sequence[TrainingFacts], signal: str, unit: str
+) -> Markup | None:
+    known = colours(facts)
+    lines, boundaries, begin = [], [], 0
+    for number in sorted({t.iteration for t in trainings}):
+        here = [t for t in trainings if t.iteration == number]
+        for training in here:
+            values = training.series(signal)
+            dots = [(begin + place, value) for place, value in enumerate(values, start=1)]
+            if dots:
+                lines.append(Line(training.member, dots, known[training.member]))
+        begin += max(len(t.steps) for t in here)
+        boundaries.append(begin)
+    if not lines:
+        return None
+    return line_chart(lines, f"{signal} over the training steps", x_label="steps", y_label=unit,
+                      boundaries=boundaries, named=False, width=290, height=170)  # fmt: skip

@@ -1,0 +1,301 @@
+"""The numbers of a run, without any formatting. Shares are in [0, 1], times in seconds.
+
+Iteration 0 is the pool before alignment. Members are in the order of the pool everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.statistics import Interval
+
+OutcomeStatus = str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """A member as it is now; ``version`` counts its trainings since the pool was made."""
+
+    name: str
+    version: int
+    base: str
+    family: str
+    roles: tuple[str, ...]
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. ``owed`` counts what ``phase`` still needs (``unit``); an upper bound
+    while judging, because a duel without two responses needs no judge."""
+
+    iteration: int
+    num_iterations: int
+    phase: str
+    asked: int
+    owed: int
+    unit: str
+    finished: str | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseAccount:
+    """Requests of one phase: ``asked == answered + sum(failed.values()) + owed``.
+
+    ``truncated`` (hit the token limit) and ``shortened`` (prompt cut in the middle) are among
+    the answered ones.
+    """
+
+    iteration: int
+    phase: str
+    asked: int
+    answered: int
+    failed: dict[str, int]
+    owed: int
+    truncated: int
+    shortened: int
+    num_completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Nothing is lost: duels == sum(outcomes) == pairs kept + sum(dropped), and
+    judgments asked == readable + sum(unreadable)."""
+
+    phases: tuple[PhaseAccount, ...]
+    num_duels: int
+    num_responses_needed: int
+    outcomes: dict[OutcomeStatus, int]
+    judgments_asked: int
+    judgments_readable: int
+    judgments_flipped: int
+    unreadable: dict[str, int]
+    pairs_kept: int
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReputationLine:
+    """A member's reputation over the duels of the run.
+
+    ``points`` are (duels so far, reputation), starting at (0, start).
+    """
+
+    member: str
+    points: tuple[tuple[int, float], ...]
+    start: float
+    value: float
+    deviation: float
+    num_updates: int
+    wins: int
+    losses: int
+    ties: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encounter:
+    """``wins`` of ``member`` over ``opponent`` in ``judged`` duels (decided or tied)."""
+
+    member: str
+    opponent: str
+    wins: int
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFacts:
+    """One judge over the whole run.
+
+    ``agreement``: share of its untied judgments on decided duels that favour the winner, out of
+    ``num_compared``. Its own vote is part of the outcome, so this is above chance by itself.
+    ``longer``: share of its untied judgments that favour the longer response (in characters),
+    out of ``num_lengths``. None where nothing could be counted.
+    """
+
+    member: str
+    asked: int
+    readable: int
+    unreadable: dict[str, int]
+    flipped: int
+    ties: int
+    agreement: float | None
+    num_compared: int
+    mean_score: float | None
+    longer: float | None
+    num_lengths: int
+    reliability: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFacts:
+    """One member's training in one iteration. ``steps`` are the trainer's signals, in order."""
+
+    iteration: int
+    member: str
+    version: int
+    num_examples: int
+    num_dropped: dict[str, int]
+    seconds: float
+    steps: tuple[dict[str, float], ...]
+
+    def series(self, signal: str) -> tuple[float, ...]:
+        return tuple(step[signal] for step in self.steps if signal in step)
+
+    def first(self, signal: str) -> float | None:
+        values = self.series(signal)
+        return values[0] if values else None
+
+    def last(self, signal: str) -> float | None:
+        values = self.series(signal)
+        return values[-1] if values else None
+
+    def change(self, signal: str) -> float | None:
+        values = self.series(signal)
+        return values[-1] - values[0] if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The same items before and after alignment, on the test split.
+
+    ``member`` is "" for the mean over members, ``domain`` "" for the mean over domains (each
+    domain counts the same). Intervals are 95 %: Wilson for one member in one domain, bootstrap
+    over items for means, and paired bootstrap over items for ``difference``. ``pvalue`` is the
+    exact McNemar test where each item is right or wrong, None for means.
+    """
+
+    member: str
+    domain: str
+    n: int
+    before: float
+    before_interval: Interval
+    after: float
+    after_interval: Interval
+    difference: float
+    interval: Interval
+    pvalue: float | None
+
+    @property
+    def direction(self) -> int:
+        """1 or -1 where the paired interval excludes 0, else 0."""
+        if self.interval.low > 0:
+            return 1
+        return -1 if self.interval.high < 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A checkpoint chosen on the dev split and measured on the test split (means over domains)."""
+
+    member: str
+    iteration: int
+    dev: float
+    num_dev: int
+    test: float
+    num_test: int
+    test_interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Before is iteration 0, after is ``last``. Empty where the run measured nothing.
+
+    ``trajectory``: (iteration, member) -> mean over domains on the test split; member "" is the
+    mean over members.
+    """
+
+    iterations: tuple[int, ...] = ()
+    domains: tuple[str, ...] = ()
+    num_dev: int = 0
+    num_test: int = 0
+    unreadable: dict[int, int] | None = None
+    changes: tuple[Change, ...] = ()
+    trajectory: dict[tuple[int, str], float] | None = None
+    best_of_member: tuple[Choice, ...] = ()
+    best_initial: Choice | None = None
+    best_aligned: Choice | None = None
+    aligned_over_initial: Change | None = None
+    collective: tuple[Change, ...] = ()
+    note: str = ""
+
+    @property
+    def last(self) -> int:
+        return self.iterations[-1] if self.iterations else 0
+
+    def change(self, member: str = "", domain: str = "") -> Change | None:
+        for change in self.changes:
+            if change.member == member and change.domain == domain:
+                return change
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleJudgment:
+    judge: str
+    score_left: float | None
+    score_right: float | None
+    reason: str
+    flipped: bool
+    raw: dict[str, Any]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One duel with everything that was said. ``why`` is contested, clear or dropped."""
+
+    why: str
+    iteration: int
+    duel: str
+    instruction: str
+    domain: str
+    answer: str | None
+    left: str
+    right: str
+    left_text: str
+    right_text: str
+    left_note: str
+    right_note: str
+    status: str
+    winner: str | None
+    score_left: float | None
+    score_right: float | None
+    agreement: float | None
+    reason: str
+    dropped: str
+    judgments: tuple[ExampleJudgment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    iteration: int
+    phase: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Everything that the summary, the page and ``status`` show of one run."""
+
+    folder: str
+    method: str
+    version: str
+    code: str
+    created_at: str
+    seed: int
+    engines: tuple[str, ...]
+    config: dict[str, Any]
+    progress: Progress
+    members: tuple[MemberFacts, ...]
+    accounting: Accounting
+    reputations: tuple[ReputationLine, ...]
+    boundaries: tuple[int, ...]
+    encounters: tuple[Encounter, ...]
+    judges: tuple[JudgeFacts, ...]
+    label_accuracy: dict[int, tuple[float, int]]
+    trainings: tuple[TrainingFacts, ...]
+    evaluation: Evaluation
+    times: tuple[PhaseTime, ...]
+    examples: tuple[Example, ...]

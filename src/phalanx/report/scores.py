@@ -1,0 +1,289 @@
+"""Evaluation: before and after on the test split, checkpoints chosen on the dev split.
+
+Means weigh every domain the same and every member the same. Intervals resample items, with the
+members as they are: they say how far another draw of items could move a number, not another
+seed or another pool.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from phalanx.identity import derive_seed
+from phalanx.ledger import Ledger
+from phalanx.report.records import Change, Choice, Evaluation
+from phalanx.statistics import Interval, mcnemar_exact, paired_bootstrap, wilson
+
+DRAWS = 2000
+COLLECTIVE = "collective"
+
+Item = tuple[str, str]  # task, item
+Scores = dict[Item, float]  # item -> share right
+
+
+class _Table:
+    """The rows of ``evaluations``, indexed. Items are those that every member was asked."""
+
+    def __init__(self, ledger: Ledger, names: Sequence[str]) -> None:
+        self.correct: dict[tuple[int, str, str], dict[Item, int]] = defaultdict(dict)
+        self.answer: dict[tuple[int, str], dict[Item, tuple[str, int]]] = defaultdict(dict)
+        self.domain: dict[Item, str] = {}
+        self.unreadable: dict[int, int] = defaultdict(int)
+        tasks = ledger.query("SELECT DISTINCT task FROM evaluations")
+        seen: dict[str, None] = {}
+        for row in ledger.iterate(
+            "SELECT * FROM evaluations ORDER BY iteration, task, domain, item"
+        ):
+            item = (row["task"], row["item"])
+            label = row["domain"] or row["task"]
+            if len(tasks) > 1 and row["domain"]:
+                label = f"{row['task']}: {row['domain']}"
+            self.domain[item] = label
+            seen[label] = None
+            place = (row["iteration"], row["member"])
+            self.correct[*place, row["split"]][item] = row["correct"]
+            self.unreadable[row["iteration"]] += not row["readable"]
+            if row["split"] == "test":
+                answer = row["answer"] if row["readable"] else ""
+                self.answer[place][item] = (answer or "", row["correct"])
+        self.domains = tuple(seen)
+        present = {member for _, member, _ in self.correct}
+        self.members = tuple(name for name in names if name in present)
+        self.iterations = tuple(sorted({number for number, _, _ in self.correct}))
+
+    def of(self, iteration: int, member: str, split: str) -> dict[Item, int]:
+        return self.correct.get((iteration, member, split), {})
+
+    def pool_mean(self, iteration: int, split: str) -> Scores:
+        """Share of the members that are right, for each item that all of them were asked."""
+        rows = [self.of(iteration, member, split) for member in self.members]
+        common = set.intersection(*(set(row) for row in rows))
+        return {item: sum(row[item] for row in rows) / len(rows) for item in sorted(common)}
+
+
+def evaluation(
+    ledger: Ledger,
+    names: Sequence[str],
+    *,
+    seed: int,
+    weights_before: Mapping[str, float],
+    weights_after: Mapping[str, float],
+) -> Evaluation:
+    """Everything measured. ``weights_*`` are the reputations for the collective's vote."""
+    if not ledger.count("evaluations"):
+        return Evaluation(note="no evaluation task is configured, so nothing was measured")
+    table = _Table(ledger, names)
+    first, last = table.iterations[0], table.iterations[-1]
+    base = Evaluation(
+        iterations=table.iterations,
+        domains=table.domains,
+        num_dev=len({i for (_, _, s), row in table.correct.items() if s == "dev" for i in row}),
+        num_test=len({i for (_, _, s), row in table.correct.items() if s == "test" for i in row}),
+        unreadable=dict(table.unreadable),
+        trajectory=_trajectory(table),
+        note=_note(table),
+    )
+    if first != 0 or not base.num_test:
+        return base
+    fields = {name: getattr(base, name) for name in Evaluation.__dataclass_fields__}
+    fields["changes"] = tuple(_changes(table, first, last, seed))
+    fields["collective"] = _collective(table, (first, last), (weights_before, weights_after), seed)
+    if base.num_dev:
+        fields |= _selection(table, seed)
+    return Evaluation(**fields)
+
+
+def _note(table: _Table) -> str:
+    if table.iterations[0] != 0:
+        return "the pool was not measured before alignment, so there is nothing to compare with"
+    splits = {split for _, _, split in table.correct}
+    if "test" not in splits:
+        return "no item is in the test split; lower evaluate.dev_share"
+    if len(table.iterations) == 1:
+        return "measured before alignment only; no iteration has been measured yet"
+    if "dev" not in splits:
+        return "no item is in the dev split, so no checkpoint was chosen; raise evaluate.dev_share"
+    return ""
+
+
+def _trajectory(table: _Table) -> dict[tuple[int, str], float]:
+    result = {}
+    for number in table.iterations:
+        for member in table.members:
+            scores = table.of(number, member, "test")
+            if scores:
+                result[number, member] = _macro(scores, table.domain)
+        pool = table.pool_mean(number, "test")
+        if pool:
+            result[number, ""] = _macro(pool, table.domain)
+    return result
+
+
+def _macro(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> float:
+    values = _weighted(scores, domain)
+    return sum(values) / len(values)
+
+
+def _weighted(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> list[float]:
+    """Scores scaled so that their plain mean is the mean over domains of the domain means."""
+    counts: dict[str, int] = defaultdict(int)
+    for item in scores:
+        counts[domain[item]] += 1
+    scale = len(scores) / len(counts) if counts else 0.0
+    return [score * scale / counts[domain[item]] for item, score in scores.items()]
+
+
+def _changes(table: _Table, first: int, last: int, seed: int) -> list[Change]:
+    """Members and their mean, times domains and their mean."""
+    result = []
+    for member in ("", *table.members):
+        if member:
+            before, after = (table.of(number, member, "test") for number in (first, last))
+        else:
+            before, after = (table.pool_mean(number, "test") for number in (first, last))
+        for domain in ("", *table.domains):
+            change = _change(table, member, domain, before, after, seed)
+            if change is not None:
+                result.append(change)
+    return result
+
+
+def _change(
+    table: _Table,
+    member: str,
+    domain: str,
+    before: Mapping[Item, float],
+    after: Mapping[Item, float],
+    seed: int,
+) -> Change | None:
+    """One comparison on the items that both have; None where there is none."""
+    items = [i for i in before if i in after and (not domain or table.domain[i] == domain)]
+    if not items:
+        return None
+    one = {item: before[item] for item in items}
+    two = {item: after[item] for item in items}
+    x, y = _weighted(one, table.domain), _weighted(two, table.domain)
+    place = derive_seed("report", seed, member, domain)
+    difference, interval = paired_bootstrap(x, y, seed=place, draws=DRAWS)
+    binary = bool(domain) and bool(member)
+    pvalue = None
+    if binary:
+        lost = sum(one[i] > two[i] for i in items)
+        pvalue = mcnemar_exact(lost, sum(two[i] > one[i] for i in items))
+    return Change(
+        member=member,
+        domain=domain,
+        n=len(items),
+        before=sum(x) / len(x),
+        before_interval=_interval(x, binary, place),
+        after=sum(y) / len(y),
+        after_interval=_interval(y, binary, place),
+        difference=difference,
+        interval=interval,
+        pvalue=pvalue,
+    )
+
+
+def _interval(values: Sequence[float], binary: bool, seed: int) -> Interval:
+    if binary:
+        return wilson(round(sum(values)), len(values))
+    return paired_bootstrap([0.0] * len(values), values, seed=seed, draws=DRAWS)[1]
+
+
+def _selection(table: _Table, seed: int) -> dict[str, object]:
+    """Best checkpoints by dev mean; of equals the earlier one, then the earlier member, wins."""
+    choices = {
+        (member, number): _choice(table, member, number, seed)
+        for member in table.members
+        for number in table.iterations
+        if table.of(number, member, "dev") and table.of(number, member, "test")
+    }
+    if not choices:
+        return {}
+
+    def best(keys: Sequence[tuple[str, int]]) -> Choice | None:
+        order = sorted(keys, key=lambda key: (key[1], table.members.index(key[0])))
+        return choices[max(order, key=lambda key: choices[key].dev)] if order else None
+
+    initial = best([key for key in choices if key[1] == 0])
+    aligned = best([key for key in choices if key[1] > 0])
+    chosen: dict[str, object] = {
+        "best_of_member": tuple(
+            best([key for key in choices if key[0] == member])
+            for member in table.members
+            if any(key[0] == member for key in choices)
+        ),
+        "best_initial": initial,
+        "best_aligned": aligned,
+    }
+    if initial and aligned:
+        chosen["aligned_over_initial"] = _change(
+            table,
+            "best",
+            "",
+            table.of(initial.iteration, initial.member, "test"),
+            table.of(aligned.iteration, aligned.member, "test"),
+            seed,
+        )
+    return chosen
+
+
+def _choice(table: _Table, member: str, number: int, seed: int) -> Choice:
+    dev, test = table.of(number, member, "dev"), table.of(number, member, "test")
+    values = _weighted(test, table.domain)
+    place = derive_seed("report", seed, member, number)
+    return Choice(
+        member=member,
+        iteration=number,
+        dev=_macro(dev, table.domain),
+        num_dev=len(dev),
+        test=sum(values) / len(values),
+        num_test=len(test),
+        test_interval=_interval(values, False, place),
+    )
+
+
+def _collective(
+    table: _Table,
+    iterations: tuple[int, int],
+    weights: tuple[Mapping[str, float], Mapping[str, float]],
+    seed: int,
+) -> tuple[Change, ...]:
+    """The pool answering together: one weighted vote an item over the members' answers."""
+    before, after = (
+        vote(
+            {member: table.answer.get((number, member), {}) for member in table.members},
+            {member: weight.get(member, 1.0) for member in table.members},
+        )
+        for number, weight in zip(iterations, weights, strict=True)
+    )
+    changes = (
+        _change(table, COLLECTIVE, domain, before, after, seed) for domain in ("", *table.domains)
+    )
+    return tuple(change for change in changes if change is not None)
+
+
+def vote(
+    answers: Mapping[str, Mapping[Item, tuple[str, int]]], weights: Mapping[str, float]
+) -> dict[Item, int]:
+    """Item -> 1 where the answer with the largest summed weight is right.
+
+    ``answers``: member -> item -> (normalised answer, correct). An answer "" is no vote; an item
+    without votes is wrong. Of equal sums, the one with the heaviest single voter wins, then the
+    one named first.
+    """
+    result: dict[Item, int] = {}
+    for item in dict.fromkeys(item for rows in answers.values() for item in rows):
+        sums: dict[str, float] = defaultdict(float)
+        heaviest: dict[str, float] = defaultdict(float)
+        right: dict[str, int] = {}
+        for member, rows in answers.items():
+            answer, correct = rows.get(item, ("", 0))
+            if answer:
+                sums[answer] += weights[member]
+                heaviest[answer] = max(heaviest[answer], weights[member])
+                right.setdefault(answer, correct)
+        winner = max(sums, key=lambda answer: (sums[answer], heaviest[answer]), default="")
+        result[item] = right.get(winner, 0)
+    return result

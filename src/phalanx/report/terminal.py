@@ -1,0 +1,295 @@
+"""The summary and the status of a run for a terminal, a log or a pipe; 80 columns suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from phalanx.report.records import Change, RunFacts
+from phalanx.report.words import (
+    DROP_WORDS,
+    MINUS,
+    PHASE_WORDS,
+    STATUS_WORDS,
+    choice_line,
+    counted,
+    duration,
+    percent,
+    plural,
+    points,
+    points_span,
+    run_name,
+    seconds_by_phase,
+    share_of,
+    span,
+    total_seconds,
+    when,
+)
+
+_COLUMNS = 5  # member x domain columns that fit 80 characters
+# One sign for one sign, so that columns keep their width.
+_PLAIN = str.maketrans({"▲": "^", "▼": "v", MINUS: "-", "→": ">", "±": " ", "–": "-", "×": "x"})
+
+
+def summary(facts: RunFacts) -> RenderableType:
+    """Before and after, reputations, accounting, time, and what to look at next."""
+    return _Page(facts, status_only=False)
+
+
+def status(facts: RunFacts) -> RenderableType:
+    """Where a run is: iteration, phase, what is owed, and what has come out so far."""
+    return _Page(facts, status_only=True)
+
+
+@dataclass
+class _Page:
+    facts: RunFacts
+    status_only: bool
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        parts = _status(self.facts) if self.status_only else _summary(self.facts)
+        for part in parts:
+            if not options.ascii_only:
+                yield part
+                continue
+            for segment in console.render(part, options):
+                yield Segment(segment.text.translate(_PLAIN), segment.style, segment.control)
+
+
+def _summary(facts: RunFacts) -> Iterator[RenderableType]:
+    yield _heading(facts)
+    if not facts.progress.finished:
+        yield from _state_lines(facts)
+    yield from _evaluation(facts)
+    yield from _reputations(facts)
+    yield from _accounting(facts)
+    yield from _times(facts)
+    yield from _next(facts)
+
+
+def _status(facts: RunFacts) -> Iterator[RenderableType]:
+    yield _heading(facts)
+    yield from _state_lines(facts)
+    yield from _reputations(facts)
+    yield from _accounting(facts)
+    yield from _times(facts)
+
+
+def _heading(facts: RunFacts) -> Text:
+    count = plural(len(facts.members), "member")
+    duels = plural(facts.accounting.num_duels, "duel")
+    rounds = plural(facts.progress.num_iterations, "iteration")
+    return Text(f"{run_name(facts)}: {facts.method}, {count}, {rounds}, {duels}", style="bold")
+
+
+def _state_lines(facts: RunFacts) -> Iterator[Text]:
+    state = facts.progress
+    place = f"iteration {state.iteration} of {state.num_iterations}"
+    if state.finished:
+        yield Text(f"Finished {state.finished}, {place}")
+    elif state.stop_reason:
+        yield Text(f"Stopped in {place}: {state.stop_reason}")
+    elif state.phase == "closing":
+        yield Text("Everything is recorded; the same command closes the run")
+    else:
+        bound = "at most " if state.phase == "judge" else ""
+        done = f"{state.asked - state.owed:,} of {bound}{state.asked:,} {state.unit} done"
+        yield Text(f"Not finished: {place}, {PHASE_WORDS[state.phase]}, {done}")
+        yield Text("Continue with the command that started it: nothing is done twice")
+
+
+def _section(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for number, header in enumerate(headers):
+        table.add_column(
+            Text(header, style="dim"), justify="right" if number else "left", no_wrap=True
+        )
+    return table
+
+
+def _indent(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _arrow(change: Change) -> str:
+    return {1: "▲", -1: "▼", 0: " "}[change.direction]
+
+
+def _change_table(first: str, changes: Sequence[tuple[str, Change]]) -> Table:
+    table = _table(first, "before", "95 %", "after", "95 %", "change", "95 %", "")
+    for name, change in changes:
+        table.add_row(
+            Text(name),
+            percent(change.before),
+            span(change.before_interval),
+            percent(change.after),
+            span(change.after_interval),
+            points(change.difference),
+            points_span(change.interval, 0),
+            _arrow(change),
+        )
+    return table
+
+
+def _evaluation(facts: RunFacts) -> Iterator[RenderableType]:
+    measured = facts.evaluation
+    yield _section("Evaluation")
+    if measured.note:
+        yield _indent(Text(measured.note[0].upper() + measured.note[1:]))
+    if len(measured.iterations) < 2 or not measured.changes:
+        return
+    yield _indent(
+        Text(
+            f"% right on {measured.num_test} test items, before and {when(measured.last)}; "
+            "▲▼ where the paired interval excludes 0"
+        )
+    )
+    named = [(domain or "all domains", measured.change("", domain))
+             for domain in (*measured.domains, "")]  # fmt: skip
+    yield _indent(_change_table("mean of members", [(n, c) for n, c in named if c]))
+    yield Text("")
+    members = [(c.member, c) for c in measured.changes if c.member and not c.domain]
+    members += [("collective", c) for c in measured.collective if not c.domain]
+    yield _indent(_change_table("all domains", members))
+    for start in range(0, len(measured.domains), _COLUMNS - 1):
+        yield Text("")
+        yield _indent(_matrix(facts, measured.domains[start : start + _COLUMNS - 1]))
+    yield Text("")
+    yield from _best(facts)
+
+
+def _matrix(facts: RunFacts, domains: Sequence[str]) -> Table:
+    """Members down, domains across; every cell's interval is in the report."""
+    measured = facts.evaluation
+    table = _table("member", *domains)
+    for member in [c.member for c in measured.changes if c.member and not c.domain]:
+        cells = []
+        for domain in domains:
+            change = measured.change(member, domain)
+            cells.append(
+                f"{percent(change.before, 0)}→{percent(change.after, 0)} {_arrow(change)}"
+                if change
+                else "–"
+            )
+        table.add_row(Text(member), *cells)
+    return table
+
+
+def _best(facts: RunFacts) -> Iterator[RenderableType]:
+    """Chosen on the dev split, so that the test numbers are not those of the luckiest."""
+    measured = facts.evaluation
+    lines = [("best initial", measured.best_initial), ("best aligned", measured.best_aligned)]
+    for name, choice in lines:
+        if choice:
+            yield _indent(Text(f"{name:<13} {choice_line(choice)}"))
+    change = measured.aligned_over_initial
+    if change:
+        yield _indent(
+            Text(
+                f"{'difference':<13} {points(change.difference)} points "
+                f"[{points_span(change.interval)}] {_arrow(change)}"
+            )
+        )
+
+
+def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
+    if not facts.reputations:
+        return
+    judges = {judge.member: judge for judge in facts.judges}
+    yield _section("Reputations")
+    table = _table("member", "start", "now", "deviation", "won", "lost", "tied", "agrees as judge")
+    for line in sorted(facts.reputations, key=lambda line: -line.value):
+        judge = judges.get(line.member)
+        agrees = judge.agreement if judge else None
+        table.add_row(
+            Text(line.member),
+            f"{line.start:.1f}",
+            f"{line.value:.1f}",
+            f"{line.deviation:.2f}",
+            f"{line.wins:,}",
+            f"{line.losses:,}",
+            f"{line.ties:,}",
+            "–" if agrees is None else f"{percent(agrees, 0)} %",
+        )
+    yield _indent(table)
+
+
+def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
+    account = facts.accounting
+    yield _section("Accounting")
+    for phase in account.phases:
+        failed = f"; failed: {counted(phase.failed)}" if phase.failed else ""
+        owed = f"; owed: {phase.owed:,}" if phase.owed else ""
+        cut = f"; truncated: {phase.truncated:,}" if phase.truncated else ""
+        yield _indent(
+            Text(
+                f"{phase.iteration} {phase.phase:<9} {phase.answered:,} of {phase.asked:,} "
+                f"answered{cut}{failed}{owed}"
+            )
+        )
+    if not account.num_duels:
+        yield _indent(Text("no iteration has finished its duels yet"))
+        return
+    outcomes = counted(account.outcomes, STATUS_WORDS)
+    unread = account.judgments_asked - account.judgments_readable
+    why = f" ({counted(account.unreadable)})" if unread else ""
+    flipped = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
+    yield _indent(Text(f"{plural(account.num_duels, 'duel')}: {outcomes}"))
+    yield _indent(
+        Text(
+            f"{plural(account.judgments_asked, 'judgment')}: {unread:,} unreadable, "
+            f"{share_of(unread, account.judgments_asked)}{why}{flipped}"
+        )
+    )
+    dropped = sum(account.dropped.values())
+    yield _indent(
+        Text(
+            f"{plural(account.pairs_kept, 'preference pair')} kept, {dropped:,} dropped: "
+            f"{counted(account.dropped, DROP_WORDS)}"
+        )
+    )
+    for iteration, (share, count) in facts.label_accuracy.items():
+        yield _indent(
+            Text(
+                f"iteration {iteration}: the chosen response is the right one in "
+                f"{percent(share, 0)} % of {plural(count, 'pair')} with one right response"
+            )
+        )
+
+
+def _times(facts: RunFacts) -> Iterator[RenderableType]:
+    if not facts.times:
+        return
+    parts = ", ".join(f"{p} {duration(s)}" for p, s in seconds_by_phase(facts).items())
+    yield _section(f"Time: {duration(total_seconds(facts))}")
+    yield _indent(Text(parts))
+
+
+def _next(facts: RunFacts) -> Iterator[RenderableType]:
+    folder = facts.folder
+    yield _section("Next")
+    lines = [f"phalanx report {folder}"]
+    if facts.accounting.pairs_kept:
+        lines.append(f"phalanx export {folder} preferences --out preferences.jsonl")
+    best = facts.evaluation.best_aligned
+    if best and any(
+        (t.member, t.iteration) == (best.member, best.iteration) for t in facts.trainings
+    ):
+        lines.append(f"adapters: {folder}/adapters/iteration-{best.iteration}/{best.member}")
+    elif facts.trainings:
+        last = facts.trainings[-1].iteration
+        lines.append(f"adapters: {folder}/adapters/iteration-{last}/")
+    for line in lines:
+        yield _indent(Text(line, overflow="fold"))

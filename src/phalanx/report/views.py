@@ -1,0 +1,282 @@
+"""From facts to the texts of the page's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.report.records import Example, ExampleJudgment, RunFacts, TrainingFacts
+from phalanx.report.words import (
+    DROP_WORDS,
+    MINUS,
+    percent,
+    plural,
+    points,
+    points_span,
+    share_of,
+    span,
+    verdict,
+    when,
+)
+
+MAX_TEXT = 4000
+MAX_SAID = 1000
+_TAGS = {"contested": "Contested.", "clear": "Clear.", "dropped": "No pair."}
+
+
+def signed(value: float, places: int = 2) -> str:
+    """A number with a proper minus sign."""
+    return f"{value:.{places}f}".replace("-", MINUS)
+
+
+def shortened(text: str, most: int = MAX_TEXT) -> str:
+    """The beginning of a long text, with how much is missing."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… {len(text) - most:,} more characters; the ledger has all of it]"
+
+
+def matrix(facts: RunFacts) -> list[dict[str, Any]]:
+    """Members down, domains across, means last."""
+    measured = facts.evaluation
+    columns = (*measured.domains, "")
+    names = [c.member for c in measured.changes if c.member and not c.domain]
+    rows = [
+        {"name": name, "cells": [measured.change(name, d) for d in columns], "total": False}
+        for name in names
+    ]
+    rows.append(
+        {"name": "all members", "cells": [measured.change("", d) for d in columns], "total": True}
+    )
+    together = {c.domain: c for c in measured.collective}
+    rows.append({"name": "collective", "cells": [together.get(d) for d in columns], "total": False})
+    return rows
+
+
+def selection(facts: RunFacts) -> list[dict[str, str]]:
+    """Checkpoints chosen on dev, and the collective, all on the same test items."""
+    measured = facts.evaluation
+    rows = [
+        {
+            "name": name,
+            "who": f"{choice.member}, {when(choice.iteration)}",
+            "dev": percent(choice.dev),
+            "test": percent(choice.test),
+            "interval": span(choice.test_interval),
+        }
+        for name, choice in (
+            ("best initial", measured.best_initial),
+            ("best aligned", measured.best_aligned),
+        )
+        if choice
+    ]
+    for change in measured.collective:
+        if not change.domain:
+            for number, value, interval in (
+                (0, change.before, change.before_interval),
+                (measured.last, change.after, change.after_interval),
+            ):
+                rows.append(
+                    {
+                        "name": f"collective, {when(number)}",
+                        "who": "all, weighted vote",
+                        "dev": "–",
+                        "test": percent(value),
+                        "interval": span(interval),
+                    }
+                )
+    return rows
+
+
+def selection_note(facts: RunFacts) -> str:
+    measured = facts.evaluation
+    parts = [
+        f"Best members are chosen on {measured.num_dev} dev items and reported on "
+        f"{measured.num_test} others, so the test numbers are not those of the luckiest."
+    ]
+    change = measured.aligned_over_initial
+    if change:
+        parts.append(
+            f"Best aligned minus best initial: {points(change.difference)} points "
+            f"[{points_span(change.interval)}], {verdict(change)}."
+        )
+    parts.append(
+        "The collective gives each item the answer with the largest sum of reputations behind it."
+    )
+    kept = [
+        f"{choice.member} {choice.iteration or 'initial'}" for choice in measured.best_of_member
+    ]
+    if kept:
+        parts.append(f"Best iteration of each member by dev: {', '.join(kept)}.")
+    return " ".join(parts)
+
+
+def reputations(facts: RunFacts) -> list[dict[str, str]]:
+    """Enough decimals that members differ where they do."""
+    values = [line.value for line in facts.reputations]
+    spread = max(values) - min(values) if values else 0.0
+    places = 1 if spread >= 1 else 3
+    return [
+        {
+            "member": line.member,
+            "start": f"{line.start:.{places}f}",
+            "value": f"{line.value:.{places}f}",
+            "deviation": f"{line.deviation:.2f}",
+            "wins": f"{line.wins:,}",
+            "losses": f"{line.losses:,}",
+            "ties": f"{line.ties:,}",
+        }
+        for line in sorted(facts.reputations, key=lambda line: -line.value)
+    ]
+
+
+def heat(facts: RunFacts) -> tuple[list[str], list[dict[str, Any]]]:
+    """Rows and columns by reputation, the highest first."""
+    order = sorted(facts.reputations, key=lambda line: -line.value)
+    names = [line.member for line in order]
+    met = {(e.member, e.opponent): e for e in facts.encounters}
+    rows = []
+    for name in names:
+        cells = []
+        for opponent in names:
+            encounter = met.get((name, opponent))
+            if encounter is None:
+                cells.append({"text": "·" if name == opponent else "–", "style": ""})
+                continue
+            share = encounter.wins / encounter.judged
+            colour = "--up" if share > 0.5 else "--down"
+            strength = abs(share - 0.5) * 0.9
+            style = f"background: rgb(var({colour}) / {strength:.2f})" if share != 0.5 else ""
+            cells.append({"text": f"{encounter.wins} of {encounter.judged}", "style": style})
+        rows.append({"name": name, "cells": cells})
+    return names, rows
+
+
+def judges(facts: RunFacts) -> list[dict[str, str]]:
+    def share(value: float | None, count: int) -> str:
+        return "–" if value is None else f"{percent(value, 0)} % of {count:,}"
+
+    return [
+        {
+            "name": judge.member,
+            "asked": f"{judge.asked:,}",
+            "unreadable": share_of(judge.asked - judge.readable, judge.asked),
+            "ties": f"{judge.ties:,}",
+            "flipped": f"{judge.flipped:,}",
+            "agreement": share(judge.agreement, judge.num_compared),
+            "mean": "–" if judge.mean_score is None else signed(judge.mean_score),
+            "longer": share(judge.longer, judge.num_lengths),
+            "reliability": "–" if judge.reliability is None else f"{judge.reliability:.2f}",
+        }
+        for judge in facts.judges
+    ]
+
+
+def labels(facts: RunFacts) -> list[str]:
+    return [
+        f"Iteration {number}: the chosen response was the right one in {percent(share, 0)} % of "
+        f"the {plural(count, 'pair')} in which exactly one response was right."
+        for number, (share, count) in facts.label_accuracy.items()
+    ]
+
+
+def trainings(facts: RunFacts) -> list[list[str]]:
+    return [_training(training) for training in facts.trainings]
+
+
+def _training(training: TrainingFacts) -> list[str]:
+    def value(number: float | None, places: int = 2) -> str:
+        return "–" if number is None else signed(number, places)
+
+    loss = f"{value(training.first('loss'), 3)} → {value(training.last('loss'), 3)}"
+    lengths = (training.last("length/chosen"), training.last("length/rejected"))
+    return [
+        str(training.iteration),
+        training.member,
+        f"{training.num_examples:,}",
+        f"{sum(training.num_dropped.values()):,}",
+        loss if training.steps else "no step",
+        value(training.last("rewards/margins")),
+        value(training.last("rewards/accuracies")),
+        value(training.change("logps/chosen")),
+        value(training.change("logps/rejected")),
+        value(training.last("kl/chosen"), 3),
+        " / ".join(value(length, 0) for length in lengths),
+        f"{training.seconds:.0f} s",
+    ]
+
+
+def examples(facts: RunFacts) -> list[dict[str, Any]]:
+    return [_example(example) for example in facts.examples]
+
+
+def _example(example: Example) -> dict[str, Any]:
+    def side(name: str) -> dict[str, Any]:
+        member, text = getattr(example, name), getattr(example, f"{name}_text")
+        note = getattr(example, f"{name}_note")
+        won = example.winner == name
+        extra = "".join(f", {part}" for part in ("won" if won else "", note) if part)
+        shown = shortened(text) if text.strip() else "(empty)"
+        return {"title": f"{member}{extra}", "text": shown, "won": won}
+
+    return {
+        "tag": _TAGS[example.why],
+        "title": f"{example.left} against {example.right}, iteration {example.iteration}"
+        + (f", {example.domain}" if example.domain else ""),
+        "instruction": shortened(example.instruction),
+        "domain": example.domain,
+        "answer": example.answer,
+        "left": example.left,
+        "right": example.right,
+        "sides": [side("left"), side("right")],
+        "outcome": _outcome(example),
+        "judgments": [_judgment(judgment) for judgment in example.judgments],
+    }
+
+
+def _outcome(example: Example) -> str:
+    score = ""
+    if example.score_left is not None and example.score_right is not None:
+        score = f" {signed(example.score_left)} to {signed(example.score_right)}"
+    if example.status == "decided":
+        winner = example.left if example.winner == "left" else example.right
+        text = f"Decided for {winner},{score}"
+        if example.agreement is not None:
+            text += f", {percent(example.agreement, 0)} % of the judges' weight on that side"
+    else:
+        text = {"tie": "Tie", "no_quorum": "Too few readable judgments"}.get(
+            example.status, "Not judged"
+        )
+        text += score + (f" ({example.reason})" if example.reason else "")
+    if example.dropped:
+        text += f". No pair: {DROP_WORDS.get(example.dropped, example.dropped)}"
+    return text + "."
+
+
+def _judgment(judgment: ExampleJudgment) -> dict[str, Any]:
+    def score(value: float | None) -> str:
+        return "unreadable" if value is None else signed(value)
+
+    notes = [judgment.reason, "flipped with the order" if judgment.flipped else ""]
+    notes += [flag.replace("_", " ") for flag in judgment.flags]
+    return {
+        "judge": judgment.judge,
+        "left": score(judgment.score_left),
+        "right": score(judgment.score_right),
+        "notes": "; ".join(note for note in notes if note) or "–",
+        "said": [(slot, shortened(said(raw), MAX_SAID)) for slot, raw in judgment.raw.items()],
+    }
+
+
+def said(raw: Any) -> str:
+    """What a judge said in one slot, whatever its protocol."""
+    if not isinstance(raw, dict):
+        return str(raw)
+    if "error" in raw:
+        return f"failed: {raw['error']}: {raw.get('message', '')}"
+    if "logprob_sum" in raw:
+        tokens = raw["num_scored_tokens"]
+        mean = raw["logprob_sum"] / tokens if tokens else float("nan")
+        return f"mean log-probability {signed(mean, 3)} nats a token over {tokens} tokens"
+    if "probabilities" in raw:
+        return ", ".join(f"{option}: {p:.3f}" for option, p in raw["probabilities"].items())
+    return str(raw)

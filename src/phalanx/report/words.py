@@ -1,0 +1,127 @@
+"""How numbers are written, the same in every renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from phalanx.report.records import Change, Choice, RunFacts
+from phalanx.statistics import Interval
+
+MINUS = "−"
+
+DROP_WORDS = {
+    "tie": "tie",
+    "identical": "identical responses",
+    "empty": "empty response",
+    "unscored": "not scored",
+    "truncated": "truncated",
+    "margin": "margin too small",
+    "margin_rank": "not among the widest margins",
+    "length": "chosen much longer",
+}
+STATUS_WORDS = {
+    "decided": "decided",
+    "tie": "tied",
+    "no_quorum": "too few readable judgments",
+    "unanswered": "a response missing",
+}
+PHASE_WORDS = {
+    "recruit": "recruiting",
+    "answer": "answering",
+    "judge": "judging",
+    "train": "training",
+    "evaluate": "evaluating",
+}
+
+
+def percent(share: float, places: int = 1) -> str:
+    return f"{100 * share:.{places}f}"
+
+
+def points(difference: float, places: int = 1) -> str:
+    """A signed difference of shares in percentage points: +8.7 or −1.2."""
+    value = round(100 * difference, places)
+    sign = "+" if value > 0 else MINUS if value < 0 else "±"
+    return f"{sign}{abs(value):.{places}f}"
+
+
+def span(interval: Interval, places: int = 0) -> str:
+    return f"{100 * interval.low:.{places}f} to {100 * interval.high:.{places}f}"
+
+
+def points_span(interval: Interval, places: int = 1) -> str:
+    return f"{points(interval.low, places)} to {points(interval.high, places)}"
+
+
+def share_of(part: int, whole: int) -> str:
+    """9.5 %, or a dash where there is nothing to divide by."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def duration(seconds: float) -> str:
+    """3.2 s, 4 min 05 s, 2 h 07 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def counted(counts: Mapping[str, int], words: Mapping[str, str] | None = None) -> str:
+    """``12 tie, 3 truncated``; "none" where empty."""
+    words = words or {}
+    return ", ".join(f"{n:,} {words.get(key, key)}" for key, n in counts.items()) or "none"
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def when(iteration: int) -> str:
+    return "before alignment" if iteration == 0 else f"after iteration {iteration}"
+
+
+def verdict(change: Change) -> str:
+    """A neutral sentence: what the paired interval says and no more."""
+    return {
+        1: "higher; the paired 95 % interval excludes 0",
+        -1: "lower; the paired 95 % interval excludes 0",
+        0: "no clear change; the paired 95 % interval includes 0",
+    }[change.direction]
+
+
+def choice_line(choice: Choice) -> str:
+    return (
+        f"{choice.member}, {when(choice.iteration)}: {percent(choice.test)} % "
+        f"[{span(choice.test_interval)}] on test (dev {percent(choice.dev)} %)"
+    )
+
+
+def run_name(facts: RunFacts) -> str:
+    return Path(facts.folder).resolve().name
+
+
+def total_seconds(facts: RunFacts) -> float:
+    return sum(time.seconds for time in facts.times)
+
+
+def seconds_by_phase(facts: RunFacts) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for time in facts.times:
+        sums[time.phase] = sums.get(time.phase, 0.0) + time.seconds
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Nested settings as (dotted key, value) rows, in order."""
+    rows: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            rows += flat(value, f"{before}{key}.")
+        else:
+            rows.append((f"{before}{key}", value))
+    return rows
