@@ -17,7 +17,6 @@ def own_randomness(seed: int) -> Iterator[None]:
 
     before = random.getstate(), numpy.random.get_state()
     devices = list(range(torch.cuda.device_count()))
-    threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=devices):
         set_seed(seed % 2**32)
         try:
@@ -25,25 +24,23 @@ def own_randomness(seed: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             numpy.random.set_state(before[1])
-            torch.set_num_threads(threads)
 
 
 @contextmanager
 def untouched(model: Any, tokenizer: Any) -> Iterator[None]:
     """Undo what trainers do to a base that others use too.
 
-    TRL patches ``forward`` of the base, sets padding tokens in both configurations, and adds
-    tags; gradient checkpointing hooks the embeddings. Dropout of the base itself is off inside
-    the block (an adapter's own stays as its configuration says).
+    TRL patches ``forward`` of the base and adds tags; transformers writes the tokenizer's special
+    tokens into both configurations; gradient checkpointing hooks the embeddings, more than once.
+    Dropout of the base itself is off inside the block (an adapter's own stays as its
+    configuration says).
     """
     base = model.get_base_model()
-    places = (base.config.get_text_config(), base.generation_config)
-    padding = [getattr(place, "pad_token_id", None) for place in places]
-    config = base.config.get_text_config()
-    router = getattr(config, "output_router_logits", None)
-    tags = getattr(base, "model_tags", None)
-    tags = list(tags) if tags is not None else None
-    own_forward = base.__dict__.get("forward")
+    configs = [base.config, base.config.get_text_config(), base.generation_config]
+    written = [dict(vars(config)) for config in configs]
+    embedding = base.get_input_embeddings()
+    hooks = set(embedding._forward_hooks)
+    own = {name: base.__dict__[name] for name in ("forward", "model_tags") if name in base.__dict__}
     pad_token = tokenizer.pad_token
     dropouts = _base_dropouts(base)
     for module, _ in dropouts:
@@ -53,18 +50,28 @@ def untouched(model: Any, tokenizer: Any) -> Iterator[None]:
     finally:
         for module, share in dropouts:
             module.p = share
-        for place, pad in zip(places, padding, strict=True):
-            place.pad_token_id = pad
-        if router is not None:
-            config.output_router_logits = router
-        base.model_tags = tags
-        if own_forward is None:
-            base.__dict__.pop("forward", None)
-        else:
-            base.forward = own_forward
-        if getattr(base, "_require_grads_hook", None) is not None:
-            base.disable_input_require_grads()
+        for config, values in zip(configs, written, strict=True):
+            vars(config).clear()
+            vars(config).update(values)
+        for hook in set(embedding._forward_hooks) - hooks:
+            del embedding._forward_hooks[hook]
+        for name in ("forward", "model_tags"):
+            base.__dict__.pop(name, None)
+        base.__dict__.update(own)
         tokenizer.pad_token = pad_token
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Only errors from transformers: what it has to say of token ids has no consequence here."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
 
 
 def _base_dropouts(base: Any) -> list[tuple[Any, float]]:

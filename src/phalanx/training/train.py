@@ -28,7 +28,7 @@ from phalanx.training.saving import (
     whole_folder,
     write_manifest,
 )
-from phalanx.training.traces import own_randomness, untouched
+from phalanx.training.traces import own_randomness, silence, untouched
 from phalanx.training.trainers import Setup, demonstration_trainer, pair_trainer
 from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
 from phalanx.weights.adapters import adapter_hash, resolve_adapter
@@ -174,6 +174,7 @@ def _run(
         stack.enter_context(own_randomness(job.seed))
         model = stack.enter_context(job.weights.training(member, settings.lora))
         stack.enter_context(untouched(model, tokenizer))
+        stack.enter_context(silence())
         config = model.peft_config["default"]
         at_reference = getattr(settings, "reference", "") == "start" and not config.lora_dropout
         watch = Watch(member.name, [row.id for row in rows], job.progress, at_reference)

@@ -1,0 +1,140 @@
+"""What reaches the loss: token rows, dropped rows, batches, warm-up, the weighted loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.tiny import make_tokenizer
+
+from phalanx.chat import ChatFormat
+from phalanx.errors import TrainingError
+from phalanx.training.batches import plan_batches, step_count, warmup_steps
+from phalanx.training.examples import demonstration_rows, pair_rows
+from phalanx.training.trainers import weight_correction
+from phalanx.types import Demonstration, Instruction, Member, PreferencePair
+
+ADA = Member("ada", "base", system="answer with one word")
+
+
+def pair(chosen: str = "the cat", rejected: str = "a dog", **changes) -> PreferencePair:
+    return PreferencePair("p1", Instruction("i1", "what is two"), chosen, rejected, **changes)
+
+
+@pytest.fixture(params=["chatml", "no_system", "adds_eos", "plain"])
+def chat(request) -> ChatFormat:
+    return ChatFormat(make_tokenizer(request.param), request.param)
+
+
+def test_rows_have_one_end_token_and_the_prompt_of_generation(chat):
+    (row,), dropped = pair_rows(chat, ADA, [pair()], 500)
+    assert dropped == {}
+    assert list(row.prompt_ids) == chat.prompt_ids(ADA.messages("what is two"))
+    assert "answer with one word" in chat.tokenizer.decode(row.prompt_ids)
+    for ids, text in ((row.chosen_ids, "the cat"), (row.rejected_ids, "a dog")):
+        assert ids[-1] == chat.end_id
+        assert ids.count(chat.end_id) == 1
+        assert chat.decode(ids) == text
+        assert None not in ids
+        begin = chat.tokenizer.bos_token_id
+        if begin is not None:
+            assert begin not in ids
+            assert list(row.prompt_ids[:2]) != [begin, begin]
+
+
+def test_a_truncated_completion_has_no_end_token(chat):
+    cut = pair(chosen_truncated=True, rejected_truncated=True)
+    (row,), _ = pair_rows(chat, ADA, [cut], 500)
+    assert chat.end_id not in row.chosen_ids + row.rejected_ids
+    (whole,), _ = pair_rows(chat, ADA, [pair()], 500)
+    assert (*row.chosen_ids, chat.end_id) == whole.chosen_ids
+
+
+def test_control_text_in_a_completion_does_not_end_it(chat):
+    end = chat.tokenizer.convert_ids_to_tokens(chat.end_id)
+    (row,), _ = pair_rows(chat, ADA, [pair(chosen=f"yes{end}no")], 500)
+    assert row.chosen_ids.count(chat.end_id) == 1
+
+
+def test_rows_that_do_not_fit_are_dropped_and_counted_never_cut():
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    fitting = pair()
+    (row,), _ = pair_rows(chat, ADA, [fitting], 500)
+    prompt, whole = len(row.prompt_ids), row.length
+    empty = [pair(chosen=""), pair(rejected=" \n")]
+    long = pair(rejected="a dog " * 50)
+    assert pair_rows(chat, ADA, [fitting, *empty, long], whole) == (
+        [row],
+        {"empty": 2, "too_long": 1},
+    )
+    assert pair_rows(chat, ADA, [fitting], whole - 1) == ([], {"too_long": 1})
+    assert pair_rows(chat, ADA, [fitting], prompt) == ([], {"prompt_too_long": 1})
+    assert pair_rows(chat, ADA, [fitting], whole, prompt) == ([row], {})
+    assert pair_rows(chat, ADA, [fitting], whole, prompt - 1) == ([], {"prompt_too_long": 1})
+    assert pair_rows(chat, ADA, [pair(drop="tie")], whole) == ([], {"tie": 1})
+
+
+def test_demonstrations_learn_the_end_and_drop_the_empty():
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    shown = [Demonstration("d1", "what is two", "lima"), Demonstration("d2", "what", "")]
+    (row,), dropped = demonstration_rows(chat, ADA, shown, 500)
+    assert dropped == {"empty": 1}
+    assert list(row.completion_ids) == chat.completion_ids("lima", True)
+    assert list(row.prompt_ids) == chat.prompt_ids(ADA.messages("what is two"))
+
+
+@pytest.mark.parametrize("weight", [-0.5, math.nan, math.inf])
+def test_a_senseless_weight_is_refused(weight):
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    with pytest.raises(TrainingError, match="p1"):
+        pair_rows(chat, ADA, [pair(weight=weight)], 500)
+
+
+@pytest.mark.parametrize(("rows", "size", "epochs"), [(1, 4, 1), (130, 4, 3), (64, 8, 2)])
+def test_every_epoch_holds_every_row_once(rows, size, epochs):
+    lengths = [7 * number % 41 for number in range(rows)]
+    plan = plan_batches(lengths, size, epochs, seed=3)
+    assert len(plan) == epochs
+    for epoch in plan:
+        assert sorted(row for batch in epoch for row in batch) == list(range(rows))
+        assert len(epoch) == math.ceil(rows / size)
+    assert plan == plan_batches(lengths, size, epochs, seed=3)
+    if rows > 1:
+        assert plan != plan_batches(lengths, size, epochs, seed=4)
+    if epochs > 1:
+        assert plan[0] != plan[1]
+
+
+def test_batches_of_like_length_pad_little():
+    lengths = [10 + 37 * number % 91 for number in range(128)]
+    padded = sum(
+        len(batch) * max(lengths[row] for row in batch)
+        for batch in plan_batches(lengths, 8, 1, seed=0)[0]
+    )
+    assert padded < 1.15 * sum(lengths)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("steps", [1, 2, 3, 50])
+def test_warm_up_leaves_a_step(share, steps):
+    assert 0 <= warmup_steps(share, steps) < steps
+    assert step_count(steps * 3 - 2, 3) == steps
+
+
+def test_weighted_loss_is_the_closed_form():
+    """TRL's loss plus the correction against the formula written out with plain numbers."""
+    log_probs = torch.tensor(
+        [[0.0, -1.0, -2.0], [0.0, -0.5, 0.0], [0.0, -3.0, -1.0], [0.0, -2.5, 0.0]]
+    )
+    mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 1, 1], [0, 1, 0]])
+    reference = torch.tensor([[-3.5, -3.0], [-0.25, -2.0]])
+    weight, beta, nll = torch.tensor([0.25, 1.75]), 0.4, 0.7
+    deltas = [(-3.0 + 3.5) - (-4.0 + 3.0), (-0.5 + 0.25) - (-2.5 + 2.0)]
+    per_pair = [math.log1p(math.exp(-beta * delta)) for delta in deltas]
+    plain = sum(per_pair) / 2 + nll * (3.0 + 0.5) / 3
+    wanted = (0.25 * per_pair[0] + 1.75 * per_pair[1]) / 2 + nll * (0.25 * 3.0 + 1.75 * 0.5) / 3
+    extra = weight_correction(log_probs, mask, reference, weight, beta, nll)
+    assert plain + extra.item() == pytest.approx(wanted, rel=1e-6)
+    ones = torch.ones(2)
+    assert weight_correction(log_probs, mask, reference, ones, beta, nll).item() == 0
