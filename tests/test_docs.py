@@ -1,0 +1,41 @@
+"""What the documents show works: code blocks run, links lead somewhere, pages are up to date."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/python.md", "exec"), {})
+    assert (tmp_path / "runs/api-example/report.html").stat().st_size > 1000
+    assert (tmp_path / "runs/api-example/pairs.jsonl").read_text("utf-8").count("\n") > 0
+    assert "judgments could not be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_command_of_the_readme_exists():
+    from typer.main import get_command
+
+    from phalanx.cli import app
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    known = set(get_command(app).commands)
+    used = set(re.findall(r"`?phalanx ([a-z]+)", text)) - {"aligns"}
+    assert used - known == set()
+    assert known - used == set(), "a command that the README does not mention"
