@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.errors import EngineError
 from phalanx.types import Message
-from tiny import SPECIAL, TEMPLATES, make_tokenizer
+from tests.tiny import SPECIAL, TEMPLATES, make_tokenizer
 
 ALL = sorted(TEMPLATES)
 LLAMA_2 = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.engines.hf_options import OptionTree, Path
-from phalanx.engines.hf_prompts import Prompt, fit_prompt
+from phalanx.engines.hf_prompts import Prompt, shorten
 from phalanx.engines.hf_sampling import OwnLimit, Sampler
 from phalanx.errors import EngineError, PhalanxError
 from phalanx.types import Failure, Member, Message, Options, Request, Response, Sampling
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from phalanx.weights import Weights
 
-_CACHED_PROMPTS = 50_000
+_CACHED_PROMPTS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class HFEngine:
         self.weights = weights
         self.batch_size = batch_size
         self.batch_tokens = batch_tokens
-        self._lengths: dict[tuple[Any, tuple[Message, ...]], int] = {}
+        self._prompts: dict[tuple[Any, tuple[Message, ...]], list[int]] = {}
         self._trees: dict[tuple[Any, Options], OptionTree] = {}
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -98,12 +98,6 @@ class HFEngine:
     def _size(self, request: Request) -> tuple[int, int]:
         """Rows that the request takes in a batch, and their length in tokens."""
         member, want = request.member, request.want
-        chat = self.weights.chat(member)
-        key = (_base_key(member), request.messages)
-        if key not in self._lengths:
-            if len(self._lengths) >= _CACHED_PROMPTS:
-                self._lengths.clear()
-            self._lengths[key] = len(chat.prompt_ids(request.messages))
         rows = 1
         if isinstance(want, Sampling):
             new = want.max_new_tokens
@@ -111,8 +105,19 @@ class HFEngine:
             tree = self._tree(member, want)
             rows, new = len(tree.rows), tree.width
         else:
-            new = len(chat.completion_ids(want.completion, ended=False))
-        return rows, min(self._lengths[key] + new, self.weights.context_length(member))
+            new = len(self.weights.chat(member).completion_ids(want.completion, ended=False))
+        length = len(self._prompt_ids(request)) + new
+        return rows, min(length, self.weights.context_length(member))
+
+    def _prompt_ids(self, request: Request) -> list[int]:
+        """The whole prompt; kept, since it is wanted when planning and when answering."""
+        key = (_base_key(request.member), request.messages)
+        if key not in self._prompts:
+            if len(self._prompts) >= _CACHED_PROMPTS:
+                self._prompts.clear()
+            chat = self.weights.chat(request.member)
+            self._prompts[key] = chat.prompt_ids(request.messages)
+        return self._prompts[key]
 
     def _tree(self, member: Member, want: Options) -> OptionTree:
         key = (_base_key(member), want)
@@ -162,7 +167,9 @@ class HFEngine:
             if not completion:
                 return Failure("empty", "an empty completion has no likelihood")
         context = self.weights.context_length(member)
-        prompt = fit_prompt(chat, request.messages, request.shortenable, num_new, context)
+        prompt = Prompt(self._prompt_ids(request))
+        if len(prompt.ids) + num_new > context:
+            prompt = shorten(chat, request, num_new, context)
         if isinstance(prompt, Failure):
             return prompt
         return _Job(position, request, prompt, tree, completion)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.chat import ChatFormat
-from phalanx.types import Failure, Message
+from phalanx.types import Failure, Message, Request
 
 SMALLEST_PART = 16
 """Tokens that a shortened part keeps at least."""
@@ -38,22 +38,17 @@ class _Part:
         return f"{head}\n[… {size - self.kept} tokens left out …]\n{tail}"
 
 
-def fit_prompt(
-    chat: ChatFormat,
-    messages: Sequence[Message],
-    shortenable: Sequence[str],
-    num_new: int,
-    context_length: int,
+def shorten(
+    chat: ChatFormat, request: Request, num_new: int, context_length: int
 ) -> Prompt | Failure:
-    """The prompt's ids, such that prompt plus ``num_new`` tokens fit in ``context_length``.
+    """A prompt that is too long, cut so that it and ``num_new`` tokens fit in the context.
 
-    What is too long is cut in the middle of the longest shortenable part, with a visible mark;
-    the rest of the prompt, above all its end, stays whole. Otherwise a ``too_long`` failure.
+    The cut is in the middle of the longest shortenable part, with a visible mark; the rest of the
+    prompt, above all its end, stays whole. Where that is not possible: a ``too_long`` failure.
     """
+    messages, shortenable = request.messages, request.shortenable
     ids = chat.prompt_ids(messages)
     room = context_length - num_new
-    if len(ids) <= room:
-        return Prompt(ids)
     first_length = len(ids)
     inside = [p for p in dict.fromkeys(shortenable) if any(p in m.content for m in messages)]
     parts = [_split(chat, text) for text in sorted(inside, key=len, reverse=True)]
