@@ -51,9 +51,8 @@ class Stage:
 
 def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> Markup:
     body = "".join(parts)
-    return Markup(
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">{body}</svg>'
-    )
+    box = f'viewBox="0 0 {width:g} {height:g}"'
+    return Markup(f'<svg {box} role="img" aria-label="{escape(label)}">{body}</svg>')
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
@@ -84,11 +83,14 @@ def number(value: float, step: float) -> str:
     return f"{value:,.{places}f}".replace("-", "−")
 
 
-def dot_plot(rows: Sequence[Dot], label: str) -> Markup:
-    """Before (hollow) and after (filled) with 95 % intervals, in percent; the note at the right."""
+def dot_plot(rows: Sequence[Dot], label: str, highest: float = 0.0) -> Markup:
+    """Before (hollow) and after (filled) with 95 % intervals, in percent; the note at the right.
+
+    The axis runs from 0 to at least ``highest``, so that two plots can share it.
+    """
     left, right, top, step = 104, WIDTH - 62, 34, 34
     ends = [end for row in rows for end in (*row.before_interval, *row.after_interval)]
-    marks = ticks(min(0.0, *ends), max(ends))
+    marks = ticks(min(0.0, *ends), max(highest, *ends))
     low, high = marks[0], marks[-1]
 
     def x(share: float) -> float:
@@ -188,6 +190,11 @@ def line_chart(
         y = at(0, mark)[1]
         parts.append(_rule(left, y, right, y, "grid"))
         parts.append(_text(left - 6, y + 4, number(mark, step), "end", "muted"))
+    if not boundaries:
+        for mark in ticks(0, last_x):
+            if mark <= last_x and mark == int(mark):
+                text = number(mark, 1)
+                parts.append(_text(at(mark, marks[0])[0], bottom + 13, text, "middle", "muted"))
     begin = 0.0
     for place, end in enumerate(boundaries, start=1):
         x = at(end, marks[0])[0]
@@ -226,7 +233,7 @@ def flow(stages: Sequence[Stage], label: str) -> Markup:
         y += 6 if lost else 0
         width = max(1.0, stage.count / whole * WIDTH)
         parts.append(
-            f'<rect x="0" y="{y:.1f}" width="{width:.1f}" height="26" rx="2" class="stage s{place}"/>'
+            f'<rect x="0" y="{y:.1f}" width="{width:.1f}" height="26" rx="2" class="s{place}"/>'
         )
         parts.append(_text(8, y + 17.5, f"{stage.count:,} {stage.label}", kind="inbar"))
         y += 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         else "",
         "labels": views.labels(facts),
         "flow": plots.flow_plot(facts),
+        "failures": _failures(facts),
         "panels": plots.training_panels(facts),
         "legend": [(name, colour % 10) for name, colour in colours.items()],
         "trainings": views.trainings(facts),
@@ -100,6 +102,14 @@ def _accuracy(facts: RunFacts) -> dict[str, Any]:
         "selection": views.selection(facts) if compared else [],
         "selection_note": views.selection_note(facts),
     }
+
+
+def _failures(facts: RunFacts) -> str:
+    """Kinds of failed requests over the whole run; "" where nothing failed."""
+    sums: Counter[str] = Counter()
+    for phase in facts.accounting.phases:
+        sums.update(phase.failed)
+    return words.counted(dict(sums.most_common())) if sums else ""
 
 
 def _subtitle(facts: RunFacts) -> str:
@@ -139,7 +149,7 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
             change = measured.aligned_over_initial
             items.append(
                 {
-                    "name": "Best single member, chosen on dev",
+                    "name": "Best single member",
                     "value": f"{words.percent(initial.test)} → {words.percent(aligned.test)} %",
                     "note": f"{initial.member} → {aligned.member}; "
                     f"{words.points(change.difference)} points "
@@ -186,8 +196,9 @@ def notes(facts: RunFacts) -> list[str]:
     lines = []
     if measured.num_test:
         lines += [
-            f"n: {measured.num_test} test items over {words.plural(len(measured.domains), 'domain')}"
-            f", {measured.num_dev} dev items. Every member answers every item, greedily.",
+            f"n: {measured.num_test} test items and {measured.num_dev} dev items over "
+            f"{words.plural(len(measured.domains), 'domain')}. Every member answers every item, "
+            "greedily.",
             "Intervals are 95 %. Single cells use Wilson's interval; means resample the items; "
             "changes resample the items in pairs (the same item before and after). They say what "
             "another draw of items could change. They do not cover another seed, another pool, "

@@ -53,7 +53,9 @@ def domain_plot(facts: RunFacts) -> Markup | None:
     measured = facts.evaluation
     rows = [(measured.change("", domain), domain) for domain in (*measured.domains, "")]
     dots = [_dot(c, name or "all domains", not name) for c, name in rows if c]
-    return dot_plot(dots, "Accuracy by domain, before and after") if dots else None
+    if not dots:
+        return None
+    return dot_plot(dots, "Accuracy by domain, before and after", _highest(facts))
 
 
 def member_plot(facts: RunFacts) -> Markup | None:
@@ -64,7 +66,15 @@ def member_plot(facts: RunFacts) -> Markup | None:
         return None
     dots.append(_dot(mean, "all members", True))
     dots += [_dot(c, "collective", False) for c in measured.collective if not c.domain]
-    return dot_plot(dots, "Accuracy by member, before and after")
+    return dot_plot(dots, "Accuracy by member, before and after", _highest(facts))
+
+
+def _highest(facts: RunFacts) -> float:
+    """The largest share that either dot plot shows: both have the same axis."""
+    measured = facts.evaluation
+    shown = [c for c in measured.changes if not c.member or not c.domain]
+    shown += [c for c in measured.collective if not c.domain]
+    return max(max(c.before_interval.high, c.after_interval.high) for c in shown)
 
 
 def trajectory_plot(facts: RunFacts) -> Markup | None:

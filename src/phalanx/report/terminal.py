@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -208,6 +209,8 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
     if not facts.reputations:
         return
     judges = {judge.member: judge for judge in facts.judges}
+    values = [line.value for line in facts.reputations]
+    places = 1 if max(values) - min(values) >= 1 else 3  # enough that members differ
     yield _section("Reputations")
     table = _table("member", "start", "now", "deviation", "won", "lost", "tied", "agrees as judge")
     for line in sorted(facts.reputations, key=lambda line: -line.value):
@@ -215,8 +218,8 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
         agrees = judge.agreement if judge else None
         table.add_row(
             Text(line.member),
-            f"{line.start:.1f}",
-            f"{line.value:.1f}",
+            f"{line.start:.{places}f}",
+            f"{line.value:.{places}f}",
             f"{line.deviation:.2f}",
             f"{line.wins:,}",
             f"{line.losses:,}",
@@ -229,16 +232,7 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
 def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
     account = facts.accounting
     yield _section("Accounting")
-    for phase in account.phases:
-        failed = f"; failed: {counted(phase.failed)}" if phase.failed else ""
-        owed = f"; owed: {phase.owed:,}" if phase.owed else ""
-        cut = f"; truncated: {phase.truncated:,}" if phase.truncated else ""
-        yield _indent(
-            Text(
-                f"{phase.iteration} {phase.phase:<9} {phase.answered:,} of {phase.asked:,} "
-                f"answered{cut}{failed}{owed}"
-            )
-        )
+    yield from _phases(facts)
     if not account.num_duels:
         yield _indent(Text("no iteration has finished its duels yet"))
         return
@@ -260,13 +254,36 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
             f"{counted(account.dropped, DROP_WORDS)}"
         )
     )
-    for iteration, (share, count) in facts.label_accuracy.items():
-        yield _indent(
-            Text(
-                f"iteration {iteration}: the chosen response is the right one in "
-                f"{percent(share, 0)} % of {plural(count, 'pair')} with one right response"
-            )
+    if facts.label_accuracy:
+        shares = ", ".join(
+            f"{percent(share, 0)} % of {count:,} (iteration {number})"
+            for number, (share, count) in facts.label_accuracy.items()
         )
+        yield _indent(Text(f"the right one was chosen, where exactly one is right: {shares}"))
+
+
+def _phases(facts: RunFacts) -> Iterator[RenderableType]:
+    """Requests by phase over all iterations; the page has every iteration."""
+    if not facts.accounting.phases:
+        yield _indent(Text("nothing has been asked yet"))
+        return
+    table = _table("requests", "asked", "answered", "truncated", "failed", "owed")
+    failures: Counter[str] = Counter()
+    for name in dict.fromkeys(phase.phase for phase in facts.accounting.phases):
+        rows = [phase for phase in facts.accounting.phases if phase.phase == name]
+        for row in rows:
+            failures.update(row.failed)
+        numbers = (
+            sum(row.asked for row in rows),
+            sum(row.answered for row in rows),
+            sum(row.truncated for row in rows),
+            sum(sum(row.failed.values()) for row in rows),
+            sum(row.owed for row in rows),
+        )
+        table.add_row(Text(name), *(f"{number:,}" for number in numbers))
+    yield _indent(table)
+    if failures:
+        yield _indent(Text(f"failed: {counted(dict(failures.most_common()))}"))
 
 
 def _times(facts: RunFacts) -> Iterator[RenderableType]:

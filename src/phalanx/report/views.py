@@ -77,8 +77,8 @@ def selection(facts: RunFacts) -> list[dict[str, str]]:
             ):
                 rows.append(
                     {
-                        "name": f"collective, {when(number)}",
-                        "who": "all, weighted vote",
+                        "name": "collective",
+                        "who": f"weighted vote, {when(number)}",
                         "dev": "–",
                         "test": percent(value),
                         "interval": span(interval),
@@ -115,12 +115,13 @@ def reputations(facts: RunFacts) -> list[dict[str, str]]:
     values = [line.value for line in facts.reputations]
     spread = max(values) - min(values) if values else 0.0
     places = 1 if spread >= 1 else 3
+    moved = any(line.deviation for line in facts.reputations)  # Elo and frozen have none
     return [
         {
             "member": line.member,
             "start": f"{line.start:.{places}f}",
             "value": f"{line.value:.{places}f}",
-            "deviation": f"{line.deviation:.2f}",
+            "deviation": f"{line.deviation:.2f}" if moved else "–",
             "wins": f"{line.wins:,}",
             "losses": f"{line.losses:,}",
             "ties": f"{line.ties:,}",

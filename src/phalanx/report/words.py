@@ -41,9 +41,12 @@ def percent(share: float, places: int = 1) -> str:
 
 
 def points(difference: float, places: int = 1) -> str:
-    """A signed difference of shares in percentage points: +8.7 or −1.2."""
+    """A signed difference of shares in percentage points: +8.7 or −1.2.
+
+    The sign is that of the exact number, so that +0 says "above 0, but less than shown".
+    """
     value = round(100 * difference, places)
-    sign = "+" if value > 0 else MINUS if value < 0 else "±"
+    sign = "±" if abs(difference) < 1e-12 else "+" if difference > 0 else MINUS
     return f"{sign}{abs(value):.{places}f}"
 
 

@@ -1,0 +1,336 @@
+"""Rows of a run for other tools: JSONL, Parquet or a ``datasets`` folder.
+
+``preferences`` has TRL's columns (prompt, chosen, rejected), as text or as conversations, and
+where each pair came from. A file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phalanx.errors import ConfigError, LedgerError, MissingPackage
+from phalanx.ledger import Ledger
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMATS = ("jsonl", "parquet", "datasets")
+_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """``columns`` name an Arrow type each: one schema, whatever the rows happen to hold.
+
+    ``sql`` selects those columns for the iterations that ``{where}`` allows.
+    """
+
+    columns: dict[str, str]
+    sql: str
+    convert: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _decoded(*lists: str, flags: Sequence[str] = ()) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """JSON columns to lists, 0/1 columns to booleans; ``raw`` and the like stay JSON text."""
+
+    def convert(row: dict[str, Any]) -> dict[str, Any]:
+        changed = {name: json.loads(row[name]) for name in lists}
+        return {**row, **changed, **{name: bool(row[name]) for name in flags}}
+
+    return convert
+
+
+_KINDS = {
+    "preferences": _Kind(
+        {
+            "prompt": "string",
+            "chosen": "string",
+            "rejected": "string",
+            "margin": "double",
+            "weight": "double",
+            "chosen_member": "string",
+            "rejected_member": "string",
+            "iteration": "int64",
+            "instruction_id": "string",
+        },
+        "SELECT i.text AS prompt, p.chosen, p.rejected, p.margin, p.weight, p.chosen_member, "
+        "p.rejected_member, p.iteration, p.instruction AS instruction_id FROM pairs p "
+        "JOIN instructions i ON i.id = p.instruction WHERE p.dropped = '' AND {where} "
+        "ORDER BY p.iteration, p.id",
+        _decoded(),
+    ),
+    "judgments": _Kind(
+        {
+            "iteration": "int64",
+            "duel_id": "string",
+            "instruction_id": "string",
+            "left": "string",
+            "right": "string",
+            "judge": "string",
+            "protocol": "string",
+            "score_left": "double",
+            "score_right": "double",
+            "reason": "string",
+            "flipped": "bool",
+            "flags": "strings",
+            "raw": "string",
+            "outcome": "string",
+            "winner": "string",
+        },
+        "SELECT p.iteration, p.duel AS duel_id, d.instruction AS instruction_id, d.left, d.right, "
+        "p.judge, p.protocol, p.score_left, p.score_right, p.reason, p.flipped, p.flags, p.raw, "
+        "o.status AS outcome, o.winner FROM judgments p JOIN duels d ON d.id = p.duel "
+        "JOIN outcomes o ON o.duel = p.duel WHERE {where} "
+        "ORDER BY p.iteration, d.position, p.judge",
+        _decoded("flags", flags=("flipped",)),
+    ),
+    "responses": _Kind(
+        {
+            "id": "string",
+            "iteration": "int64",
+            "phase": "string",
+            "member": "string",
+            "version": "int64",
+            "messages": "messages",
+            "status": "string",
+            "text": "string",
+            "finish_reason": "string",
+            "probabilities": "string",
+            "option_mass": "double",
+            "logprob_sum": "double",
+            "num_scored_tokens": "int64",
+            "num_prompt_tokens": "int64",
+            "num_completion_tokens": "int64",
+            "num_shortened_tokens": "int64",
+            "flags": "strings",
+            "error_kind": "string",
+            "error": "string",
+        },
+        "SELECT id, iteration, phase, member, version, messages, status, text, finish_reason, "
+        "probabilities, option_mass, logprob_sum, num_scored_tokens, num_prompt_tokens, "
+        "num_completion_tokens, num_shortened_tokens, flags, error_kind, error "
+        "FROM responses p WHERE {where} ORDER BY iteration, phase, member, id",
+        _decoded("messages", "flags"),
+    ),
+    "reputations": _Kind(
+        {
+            "iteration": "int64",
+            "position": "int64",
+            "duel_id": "string",
+            "member": "string",
+            "before": "double",
+            "after": "double",
+            "deviation": "double",
+        },
+        "SELECT iteration, position, duel AS duel_id, member, before, after, deviation "
+        "FROM reputations p WHERE {where} ORDER BY iteration, position",
+        _decoded(),
+    ),
+}
+
+
+def rows_of(
+    ledger: Ledger, what: str, *, conversational: bool = False, iteration: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of one kind, in the order of the run; none is no error here.
+
+    ``conversational`` turns the texts of ``preferences`` into lists of {role, content}.
+    Raises ConfigError for an unknown kind, before the first row.
+    """
+    kind = _kind(what)
+    if conversational and what != "preferences":
+        raise ConfigError(
+            f"only preferences can be conversational, got {what!r}; leave --conversational out"
+        )
+    where, values = ("1", ()) if iteration is None else ("p.iteration = ?", (iteration,))
+    convert = _conversational if conversational else kind.convert
+    return map(convert, ledger.iterate(kind.sql.format(where=where), values))
+
+
+def export(
+    ledger: Ledger,
+    what: str,
+    *,
+    out: Path | str,
+    format: str = "jsonl",
+    conversational: bool = False,
+    iteration: int | None = None,
+) -> int:
+    """Write the rows of one kind to ``out`` (a file; a folder for ``datasets``): how many.
+
+    A file that exists is replaced. Raises ConfigError for an unknown kind or format or a place
+    that cannot be written to, LedgerError where there is nothing to write, saying why.
+    """
+    if format not in FORMATS:
+        raise ConfigError(_unknown("format", format, FORMATS))
+    rows = rows_of(ledger, what, conversational=conversational, iteration=iteration)
+    first = next(rows, None)
+    if first is None:
+        raise LedgerError(f"nothing to export: {_why_empty(ledger, what, iteration)}")
+    out = Path(out)
+    _check_place(out, format)
+    columns = dict(_kind(what).columns)
+    if conversational:
+        columns |= dict.fromkeys(("prompt", "chosen", "rejected"), "messages")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        count = _WRITERS[format](scratch, itertools.chain([first], rows), columns)
+        _move(scratch, out)
+    finally:
+        _remove(scratch)
+    return count
+
+
+def _kind(what: str) -> _Kind:
+    if what not in _KINDS:
+        raise ConfigError(_unknown("export", what, tuple(_KINDS)))
+    return _KINDS[what]
+
+
+def _unknown(thing: str, got: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown {thing} {got!r}; known: {', '.join(known)}{hint}"
+
+
+def _conversational(row: dict[str, Any]) -> dict[str, Any]:
+    """TRL's conversational form: the instruction is the user's turn, a response the assistant's."""
+    return {
+        **row,
+        "prompt": [{"role": "user", "content": row["prompt"]}],
+        "chosen": [{"role": "assistant", "content": row["chosen"]}],
+        "rejected": [{"role": "assistant", "content": row["rejected"]}],
+    }
+
+
+def _why_empty(ledger: Ledger, what: str, iteration: int | None) -> str:
+    planned = int(ledger.get("num_iterations") or 0)
+    if iteration is not None and not 0 <= iteration <= planned:
+        return f"iteration {iteration} was asked for, and this run has iterations 1 to {planned}"
+    if what == "responses":
+        place = "" if iteration is None else f" in iteration {iteration}"
+        return f"nobody has answered anything yet{place}"
+    if iteration == 0:
+        return "iteration 0 is the pool before alignment; duels begin with iteration 1"
+    clause, values = ("1", ()) if iteration is None else ("iteration = ?", (iteration,))
+    if not ledger.count("states", clause, values):
+        which = "no iteration" if iteration is None else f"iteration {iteration}"
+        verb = "has" if iteration is None else "has not"
+        return f"{which} {verb} finished its duels yet; continue the run, then export again"
+    if what == "preferences":
+        reasons = ledger.query(
+            f"SELECT dropped, count(*) AS n FROM pairs WHERE {clause} GROUP BY 1 ORDER BY n DESC",
+            values,
+        )
+        counts = ", ".join(f"{row['n']} {row['dropped']}" for row in reasons)
+        return f"every pair was dropped ({counts}); look at the report, or loosen pairs.*"
+    if what == "judgments":
+        return "no duel had two different responses to judge; look at the report"
+    return "the run's reputation rule changed nothing; look at reputation.rule"
+
+
+def _check_place(out: Path, format: str) -> None:
+    """A file never replaces a folder, and a data set replaces only another one."""
+    if format != "datasets":
+        if out.is_dir():
+            raise ConfigError(f"{out} is a folder; name a file for the format {format}")
+    elif out.is_file():
+        raise ConfigError(f"{out} is a file; the format datasets writes a folder")
+    elif out.is_dir() and any(out.iterdir()) and not (out / "dataset_info.json").exists():
+        raise ConfigError(f"{out} holds something other than a data set; choose another folder")
+
+
+def _move(scratch: Path, out: Path) -> None:
+    if out.is_dir():
+        aside = out.with_name(f".{out.name}.old.{os.getpid()}")
+        out.rename(aside)
+        scratch.rename(out)
+        shutil.rmtree(aside)
+    else:
+        scratch.replace(out)
+
+
+def _remove(scratch: Path) -> None:
+    if scratch.is_dir():
+        shutil.rmtree(scratch)
+    else:
+        scratch.unlink(missing_ok=True)
+
+
+def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+    count, schema = 0, _schema(columns)
+    from pyarrow import Table
+    from pyarrow.parquet import ParquetWriter
+
+    with ParquetWriter(path, schema) as writer:
+        for batch in _batches(rows):
+            writer.write_table(Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count
+
+
+def _write_datasets(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+    schema = _schema(columns)
+    from pyarrow import Table
+
+    try:
+        from datasets import (
+            Dataset,
+            are_progress_bars_disabled,
+            disable_progress_bars,
+            enable_progress_bars,
+        )
+    except ImportError:
+        raise MissingPackage("datasets", "data", "Exporting a data set") from None
+    table = Table.from_pylist(list(rows), schema=schema)
+    shown = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        Dataset(table).save_to_disk(path)
+    finally:
+        if shown:
+            enable_progress_bars()
+    return table.num_rows
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while batch := list(itertools.islice(rows, _BATCH)):
+        yield batch
+
+
+def _schema(columns: dict[str, str]) -> pyarrow.Schema:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingPackage("pyarrow", "data", "Exporting Parquet") from None
+    message = pa.struct([("role", pa.string()), ("content", pa.string())])
+    types = {
+        "string": pa.string(),
+        "strings": pa.list_(pa.string()),
+        "messages": pa.list_(message),
+        "double": pa.float64(),
+        "int64": pa.int64(),
+        "bool": pa.bool_(),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in columns.items()])
+
+
+_WRITERS = {"jsonl": _write_jsonl, "parquet": _write_parquet, "datasets": _write_datasets}

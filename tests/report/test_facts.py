@@ -1,0 +1,290 @@
+"""The numbers of a report against the ledger's rows, counted another way."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+from tests.report import fixture_run
+
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report.accounting import short_reason
+from phalanx.report.facts import gather
+from phalanx.report.scores import vote
+from phalanx.statistics import wilson
+
+
+@pytest.fixture(scope="module")
+def rows(run_folder):
+    """``rows(sql)`` through plain sqlite3, around the code under test."""
+    database = sqlite3.connect(run_ledger_path(run_folder))
+    database.row_factory = sqlite3.Row
+    yield lambda sql, *values: [dict(row) for row in database.execute(sql, values)]
+    database.close()
+
+
+def gathered(folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return gather(ledger)
+
+
+def test_the_sums_add_up(facts, rows):
+    account = facts.accounting
+    assert account.num_duels == 192 == sum(account.outcomes.values())
+    assert account.num_duels == account.pairs_kept + sum(account.dropped.values())
+    unreadable = account.judgments_asked - account.judgments_readable
+    assert unreadable == sum(account.unreadable.values()) > 0
+    for phase in account.phases:
+        assert phase.asked == phase.answered + sum(phase.failed.values()) + phase.owed
+        assert phase.owed == 0
+    stored = rows("SELECT count(*) AS n FROM responses")[0]["n"]
+    assert sum(phase.asked for phase in account.phases) == stored
+    assert sum(judge.asked for judge in facts.judges) == account.judgments_asked
+    by_judge = Counter()
+    for judge in facts.judges:
+        assert judge.asked == judge.readable + sum(judge.unreadable.values())
+        by_judge.update(judge.unreadable)
+    assert dict(by_judge) == account.unreadable
+
+
+def test_every_kind_of_trouble_is_in_the_fixture_and_counted(facts):
+    account = facts.accounting
+    assert {"decided", "tie", "unanswered"} <= set(account.outcomes)
+    assert {"tie", "identical", "truncated", "unscored", "empty", "margin_rank"} <= set(
+        account.dropped
+    )
+    assert {"no score", "truncated at the token limit"} <= set(account.unreadable)
+    failed = Counter()
+    for phase in account.phases:
+        failed.update(phase.failed)
+    assert {"engine", "timeout", "too_long"} == set(failed)
+    assert all(phase.truncated for phase in account.phases)
+
+
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [
+        ("left: no score; right: no score", "no score"),
+        ("right: too_long: 900 tokens, 512 fit", "too_long"),
+        ("second: truncated at the token limit (no verdict)", "truncated at the token limit"),
+        ("", "unknown"),
+    ],
+)
+def test_reasons_become_classes(reason, short):
+    assert short_reason(reason) == short
+
+
+def test_reputation_lines_are_chains_of_changes(facts, rows):
+    assert [line.member for line in facts.reputations] == list(fixture_run.NAMES)
+    assert facts.boundaries == (96, 192)
+    for line in facts.reputations:
+        changes = rows(
+            "SELECT before, after FROM reputations WHERE member = ? ORDER BY iteration, position",
+            line.member,
+        )
+        assert line.points[0] == (0, 100.0)
+        assert [value for _, value in line.points[1:]] == [row["after"] for row in changes]
+        assert line.points[-1][1] == line.value
+        assert line.wins + line.losses + line.ties == line.num_updates == len(changes)
+        places = [place for place, _ in line.points]
+        assert places == sorted(places)
+        assert places[-1] <= 192
+
+
+def test_encounters_match_the_records(facts):
+    for line in facts.reputations:
+        mine = [e for e in facts.encounters if e.member == line.member]
+        assert sum(e.wins for e in mine) == line.wins
+        assert sum(e.judged for e in mine) == line.wins + line.losses + line.ties
+    met = {(e.member, e.opponent): e.judged for e in facts.encounters}
+    assert all(met[b, a] == count for (a, b), count in met.items())
+
+
+def test_a_judges_line_by_hand(facts, rows):
+    name = "ada"
+    judge = next(j for j in facts.judges if j.member == name)
+    agreed = longer = compared = lengths = 0
+    for row in rows(
+        "SELECT j.*, o.status, o.winner, l.text AS l, r.text AS r FROM judgments j "
+        "JOIN outcomes o ON o.duel = j.duel JOIN duels d ON d.id = j.duel "
+        "JOIN responses l ON l.id = d.left_response JOIN responses r ON r.id = d.right_response "
+        "WHERE j.judge = ? AND j.score_left IS NOT NULL AND j.score_right IS NOT NULL "
+        "AND j.score_left <> j.score_right",
+        name,
+    ):
+        side = "left" if row["score_left"] > row["score_right"] else "right"
+        if row["status"] == "decided":
+            compared += 1
+            agreed += side == row["winner"]
+        if len(row["l"]) != len(row["r"]):
+            lengths += 1
+            longer += side == ("left" if len(row["l"]) > len(row["r"]) else "right")
+    assert (judge.num_compared, judge.num_lengths) == (compared, lengths)
+    assert judge.agreement == pytest.approx(agreed / compared)
+    assert judge.longer == pytest.approx(longer / lengths)
+
+
+def test_evaluation_uses_the_test_split_only(facts, rows):
+    change = facts.evaluation.change("bob", "addition")
+    for number, value, interval in (
+        (0, change.before, change.before_interval),
+        (2, change.after, change.after_interval),
+    ):
+        got = rows(
+            "SELECT sum(correct) AS right, count(*) AS n FROM evaluations WHERE iteration = ? "
+            "AND member = 'bob' AND domain = 'addition' AND split = 'test'",
+            number,
+        )[0]
+        assert change.n == got["n"]
+        assert value == pytest.approx(got["right"] / got["n"])
+        assert interval == wilson(got["right"], got["n"])
+    assert change.difference == pytest.approx(change.after - change.before)
+    assert change.interval.low <= change.difference <= change.interval.high
+    assert facts.evaluation.num_dev + facts.evaluation.num_test == 160
+    assert change.pvalue is not None
+
+
+def test_means_weigh_domains_and_members_alike(facts):
+    measured = facts.evaluation
+    for member in (*fixture_run.NAMES, ""):
+        cells = [measured.change(member, domain) for domain in measured.domains]
+        mean = measured.change(member)
+        assert mean.before == pytest.approx(sum(c.before for c in cells) / len(cells))
+        assert mean.after == pytest.approx(sum(c.after for c in cells) / len(cells))
+    for domain in measured.domains:
+        cells = [measured.change(name, domain) for name in fixture_run.NAMES]
+        mean = measured.change("", domain)
+        assert mean.before == pytest.approx(sum(c.before for c in cells) / len(cells))
+    sizes = {measured.change("", domain).n for domain in measured.domains}
+    assert len(sizes) > 1, "equal domains could not tell the two kinds of mean apart"
+
+
+def macro(rows, member: str, number: int, split: str) -> float:
+    got = rows(
+        "SELECT domain, avg(correct) AS share FROM evaluations WHERE member = ? AND iteration = ? "
+        "AND split = ? GROUP BY domain",
+        member,
+        number,
+        split,
+    )
+    return sum(row["share"] for row in got) / len(got)
+
+
+def test_checkpoints_are_chosen_on_dev_and_reported_on_test(facts, rows):
+    measured = facts.evaluation
+    dev = {
+        (name, number): macro(rows, name, number, "dev")
+        for name in fixture_run.NAMES
+        for number in (0, 1, 2)
+    }
+    initial, aligned = measured.best_initial, measured.best_aligned
+    assert initial.iteration == 0 < aligned.iteration
+    assert initial.dev == pytest.approx(max(v for (_, n), v in dev.items() if n == 0))
+    assert aligned.dev == pytest.approx(max(v for (_, n), v in dev.items() if n > 0))
+    for choice in (initial, aligned, *measured.best_of_member):
+        assert choice.dev == pytest.approx(dev[choice.member, choice.iteration])
+        assert choice.test == pytest.approx(macro(rows, choice.member, choice.iteration, "test"))
+    for choice in measured.best_of_member:
+        mine = [dev[choice.member, number] for number in (0, 1, 2)]
+        assert choice.iteration == max(range(3), key=lambda n: (round(mine[n], 12), -n))
+    change = measured.aligned_over_initial
+    assert change.difference == pytest.approx(aligned.test - initial.test)
+
+
+def test_the_collective_votes_with_reputations():
+    right, wrong = ("paris", 1), ("rome", 0)
+    one, two, three = ({("t", "i"): answer} for answer in (right, wrong, wrong))
+    answers = {"a": one, "b": two, "c": three}
+    assert vote(answers, {"a": 1, "b": 1, "c": 1}) == {("t", "i"): 0}
+    assert vote(answers, {"a": 3, "b": 1, "c": 1}) == {("t", "i"): 1}
+    # Equal sums: the heaviest single voter decides, whatever the order.
+    assert vote(answers, {"a": 2, "b": 1, "c": 1}) == {("t", "i"): 1}
+    assert vote(dict(reversed(answers.items())), {"a": 2, "b": 1, "c": 1}) == {("t", "i"): 1}
+    # No answer is no vote, and nobody's answer is wrong.
+    silent = {("t", "i"): ("", 0)}
+    assert vote({"a": silent, "b": one}, {"a": 9, "b": 1}) == {("t", "i"): 1}
+    assert vote({"a": silent}, {"a": 9}) == {("t", "i"): 0}
+
+
+def test_training_health_is_first_and_last_step(facts, rows):
+    training = next(t for t in facts.trainings if (t.iteration, t.member) == (2, "eve"))
+    steps = rows(
+        "SELECT json_extract(signals, '$.loss') AS loss FROM training_steps "
+        "WHERE iteration = 2 AND member = 'eve' ORDER BY step"
+    )
+    assert training.first("loss") == steps[0]["loss"]
+    assert training.last("loss") == steps[-1]["loss"]
+    assert training.change("logps/rejected") < 0 < training.change("logps/chosen")
+    assert training.last("no such signal") is None
+
+
+def test_examples_are_what_they_say(facts):
+    by_kind = Counter(example.why for example in facts.examples)
+    assert by_kind == {"contested": 2, "clear": 2, "dropped": 1}
+    assert len({example.duel for example in facts.examples}) == 5
+    contested = [e.agreement for e in facts.examples if e.why == "contested"]
+    clear = [e.agreement for e in facts.examples if e.why == "clear"]
+    assert max(contested) < min(clear)
+    dropped = next(e for e in facts.examples if e.why == "dropped")
+    assert dropped.dropped not in ("", "margin_rank")
+    for example in facts.examples:
+        assert example.status != "decided" or example.judgments
+        assert not {j.judge for j in example.judgments} & {example.left, example.right}
+
+
+def test_label_accuracy_and_progress(facts):
+    assert set(facts.label_accuracy) == {1, 2}
+    assert all(0 <= share <= 1 and count > 0 for share, count in facts.label_accuracy.values())
+    assert facts.progress.phase == "finished"
+    assert facts.progress.owed == 0
+
+
+def test_a_run_in_progress_says_what_is_owed(tmp_path):
+    settings = fixture_run.config(duels=24)
+    with fixture_run.start(tmp_path / "run", settings) as ledger:
+        first = gather(ledger).progress
+        assert (first.iteration, first.phase) == (0, "evaluate")
+        fixture_run.measure(ledger, settings, 0)
+        nothing = gather(ledger)
+        assert (nothing.progress.iteration, nothing.progress.phase) == (1, "answer")
+        assert (nothing.progress.asked, nothing.progress.owed) == (48, 48)
+        assert nothing.evaluation.change() is not None
+        assert "no iteration has been measured" in nothing.evaluation.note
+        fixture_run.play(ledger, settings, 1, learn=False)
+        learning = gather(ledger).progress
+        assert (learning.iteration, learning.phase, learning.owed) == (1, "train", 6)
+
+
+def test_a_run_without_tasks_and_with_one_that_stopped(tmp_path):
+    settings = fixture_run.config(iterations=1, duels=12, evaluate={}, train={"method": "none"})
+    with fixture_run.start(tmp_path / "run", settings) as ledger:
+        fixture_run.play(ledger, settings, 1, learn=False)
+        ledger.put("stop_reason", "judges stopped agreeing")
+        facts = gather(ledger)
+    assert facts.evaluation.changes == ()
+    assert "no evaluation task" in facts.evaluation.note
+    assert facts.trainings == ()
+    assert (facts.progress.phase, facts.progress.stop_reason) == (
+        "stopped",
+        "judges stopped agreeing",
+    )
+
+
+def test_gathering_twice_gives_the_same_and_an_empty_run_gathers(run_folder, facts, tmp_path):
+    assert asdict(gathered(run_folder)) == asdict(facts)
+    fixture_run.start(tmp_path / "run", fixture_run.config()).close()
+    empty = gathered(tmp_path / "run")
+    assert empty.accounting.num_duels == 0
+    assert empty.examples == ()
+
+
+def test_facts_come_from_one_moment(run_folder):
+    """A read transaction stays open while gathering, and is closed again afterwards."""
+    with Ledger(run_ledger_path(run_folder)) as ledger:
+        seen = []
+        ledger._db.set_trace_callback(seen.append)
+        gather(ledger)
+        assert (seen[0], seen[-1]) == ("BEGIN", "COMMIT")
+        assert seen.count("BEGIN") == 1

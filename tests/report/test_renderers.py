@@ -1,0 +1,287 @@
+"""Terminal, HTML and Markdown: complete, safe, and readable where they are read."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+from tests.report import fixture_run
+
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report import charts, html, markdown, words
+from phalanx.report.facts import gather
+from phalanx.report.html import write_html
+from phalanx.report.markdown import write_markdown
+from phalanx.report.terminal import status, summary
+from phalanx.statistics import Interval
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+def printed(renderable, width: int = 80, encoding: str = "utf-8") -> str:
+    buffer = io.BytesIO()
+    console = Console(file=io.TextIOWrapper(buffer, encoding=encoding), width=width)
+    console.print(renderable)
+    console.file.flush()
+    return buffer.getvalue().decode(encoding)
+
+
+class Page(HTMLParser):
+    """Checks that tags close, and collects tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == [], "tags left open"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page_text(facts):
+    return html.render(facts)
+
+
+@pytest.fixture(scope="module")
+def page(page_text):
+    return Page(page_text)
+
+
+def unfinished(tmp_path, *, tasks: bool, iterations_done: int):
+    sections = {} if tasks else {"evaluate": {}}
+    settings = fixture_run.config(duels=12, **sections)
+    with fixture_run.start(tmp_path / "run", settings) as ledger:
+        if tasks:
+            fixture_run.measure(ledger, settings, 0)
+        for number in range(1, iterations_done + 1):
+            fixture_run.play(ledger, settings, number)
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        return gather(ledger)
+
+
+def test_the_summary_fits_80_columns_and_names_what_matters(facts):
+    text = printed(summary(facts))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    for name in (*fixture_run.NAMES, *facts.evaluation.domains, "collective"):
+        assert name in text
+    mean = facts.evaluation.change()
+    line = next(row for row in text.splitlines() if row.strip().startswith("all domains   "))
+    assert words.percent(mean.before) in line
+    assert words.percent(mean.after) in line
+    assert "▲" in line
+    assert f"{facts.accounting.pairs_kept} preference pairs kept" in text
+    assert "phalanx export" in text
+    assert f"iteration-{facts.evaluation.best_aligned.iteration}" in text
+
+
+def test_an_arrow_stands_only_where_the_interval_excludes_zero(facts):
+    mean = facts.evaluation.change()
+    for low, high, sign in ((0.01, 0.2, "▲"), (-0.2, -0.01, "▼"), (-0.1, 0.1, "")):
+        change = replace(mean, interval=Interval(low, high))
+        measured = replace(facts.evaluation, changes=(change,), collective=(), domains=())
+        shown = printed(summary(replace(facts, evaluation=measured)))
+        line = next(row for row in shown.splitlines() if row.strip().startswith("all domains   "))
+        assert [mark for mark in "▲▼" if mark in line] == list(sign)
+
+
+def test_terminals_without_unicode_get_ascii(facts):
+    text = printed(summary(facts), encoding="ascii")
+    assert text.isascii()
+    assert "?" not in text
+    assert "^" in text
+
+
+def test_no_color_and_colour(facts, monkeypatch):
+    def coloured() -> str:
+        console = Console(file=io.StringIO(), width=80, force_terminal=True)
+        console.print(summary(facts))
+        return console.file.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[1m" in coloured()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", coloured())
+
+
+def test_status_of_a_run_in_progress(tmp_path):
+    facts = unfinished(tmp_path, tasks=False, iterations_done=1)
+    text = printed(status(facts))
+    assert "iteration 2 of 2, answering, 0 of 24 requests done" in text
+    assert "nothing is done twice" in text
+    assert "Finished" in printed(
+        status(replace(facts, progress=replace(facts.progress, finished="2026-01-02")))
+    )
+
+
+@pytest.mark.parametrize(("tasks", "done"), [(False, 0), (False, 1), (True, 0), (True, 1)])
+def test_every_renderer_takes_a_run_that_is_not_finished(tmp_path, tasks, done):
+    facts = unfinished(tmp_path, tasks=tasks, iterations_done=done)
+    page = Page(html.render(facts))
+    assert "not finished" in page.text
+    for text in (page.text, printed(summary(facts)), markdown.render(facts)):
+        assert ("No evaluation task is configured" in text) == (not tasks)
+    if not done:
+        assert "No duel has been judged yet" in page.text
+
+
+def test_the_page_is_self_contained_and_small(page, page_text):
+    assert len(page_text.encode()) < 300_000
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe", "object")]
+    for _, attributes in page.tags:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            assert name != "src"
+            if name == "href":
+                assert value.startswith("#")
+    assert "url(" not in page_text
+    assert "@import" not in page_text
+    assert "http://" not in page_text.replace("http-equiv", "")
+    assert "https://" not in page_text
+    assert "default-src 'none'" in page_text
+
+
+def test_hostile_text_is_shown_not_run(page, page_text):
+    assert fixture_run.HOSTILE in page.text, "the fixture's text reaches the page"
+    assert "<script>" not in page_text
+    assert "<img" not in page_text
+
+
+def test_hostile_names_in_charts_are_escaped():
+    line = charts.Line("<b>&x", [(0, 1.0), (1, 2.0)], 0)
+    drawn = charts.line_chart([line], '"><script>', x_label="x", y_label="y")
+    assert "<script>" not in drawn
+    assert "<b>" not in drawn
+    ElementTree.fromstring(drawn)
+
+
+def test_anchors_labels_and_keyboard(page):
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [a["href"][1:] for tag, a in page.tags if tag == "a"]
+    assert set(links) <= set(ids)
+    assert len(links) > 8
+    for tag, attributes in page.tags:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+        if "scroll" in attributes.get("class", "").split():
+            assert attributes["tabindex"] == "0"
+            assert attributes["aria-label"]
+
+
+def test_every_chart_is_well_formed_and_inside_its_box(page_text):
+    drawings = re.findall(r"<svg.*?</svg>", page_text, re.DOTALL)
+    assert len(drawings) >= 12
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for node in root.iter():
+            for key, most in (("x", width), ("cx", width), ("y", height), ("cy", height)):
+                if key in node.attrib:
+                    assert -0.5 <= float(node.attrib[key]) <= most + 0.5, drawing
+        assert "nan" not in drawing
+
+
+def test_the_page_says_the_numbers(page, facts):
+    mean = facts.evaluation.change()
+    assert f"{words.percent(mean.before)} → {words.percent(mean.after)} %" in page.text
+    assert f"{facts.accounting.pairs_kept} pairs kept" in page.text
+    assert f"one seed ({facts.seed})" in page.text
+    assert "match.duels" in page.text
+
+
+def test_the_title_counts_and_does_not_claim(facts):
+    measured = facts.evaluation
+    assert len(measured.domains) == 4
+
+    def with_intervals(*intervals):
+        changes = [
+            replace(measured.change("", domain), interval=Interval(*interval))
+            for domain, interval in zip(measured.domains, intervals, strict=True)
+        ]
+        return replace(facts, evaluation=replace(measured, changes=tuple(changes)))
+
+    up, down, none = (0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1)
+    assert html.finding(with_intervals(up, up, none, down)) == (
+        "Mean accuracy: higher in 2, lower in 1, no clear change in 1 of 4 domains"
+    )
+    assert html.finding(with_intervals(*[none] * 4)) == (
+        "Mean accuracy: no clear change in 4 of 4 domains"
+    )
+
+
+def test_long_texts_are_shortened_with_a_mark(facts):
+    example = replace(facts.examples[0], left_text="a" * 100_000, instruction="b" * 100_000)
+    text = html.render(replace(facts, examples=(example,)))
+    assert "96,000 more characters" in text
+    assert len(text.encode()) < 300_000
+
+
+def test_long_runs_stay_small(facts):
+    line = facts.reputations[0]
+    many = tuple((place, 100 + place % 7) for place in range(20_000))
+    long = tuple(replace(line, member=f"m{n}", points=many) for n in range(10))
+    members = tuple(replace(facts.members[0], name=f"m{n}") for n in range(10))
+    text = html.render(replace(facts, reputations=long, members=members, trainings=(),
+                               evaluation=replace(facts.evaluation, trajectory=None)))  # fmt: skip
+    assert len(text.encode()) < 300_000
+
+
+def test_files_are_written_whole(facts, tmp_path):
+    write_html(facts, tmp_path / "new" / "report.html")
+    write_markdown(facts, tmp_path / "new" / "report.md")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["report.html", "report.md"]
+    text = (tmp_path / "new" / "report.md").read_text(encoding="utf-8")
+    assert text.startswith("# demo-run\n")
+    assert all(f"| {domain} |" in text for domain in facts.evaluation.domains)
+    assert len(text.splitlines()) < 80
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.25, 0.5, 0.75, 1]), (3, 3, None), (-2.2, 4.1, [-4, -2, 0, 2, 4, 6]),
+     (99.99998, 100.00002, None)],
+)  # fmt: skip
+def test_ticks_span_the_data_with_round_numbers(low, high, expected):
+    marks = charts.ticks(low, high)
+    if expected:
+        assert marks == pytest.approx(expected)
+    assert marks[0] <= low + 1e-12
+    assert high <= marks[-1] + 1e-12
+    labels = [charts.number(mark, marks[1] - marks[0]) for mark in marks]
+    assert len(set(labels)) == len(labels), "ticks must be told apart"
+
+
+def test_words():
+    assert words.points(0.087) == "+8.7"
+    assert words.points(-0.0121) == "−1.2"
+    assert words.points(0.0) == "±0.0"
+    assert words.points(0.0001, 0) == "+0"
+    assert words.duration(3.21) == "3.2 s"
+    assert words.duration(245) == "4 min 05 s"
+    assert words.duration(7620) == "2 h 07 min"
+    assert words.share_of(0, 0) == "–"
+    assert words.flat({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("a.c", {}), ("d", [2])]

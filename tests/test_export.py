@@ -1,0 +1,211 @@
+"""Exports load where they are meant to, hold the ledger's rows, and say why they are empty."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.errors import ConfigError, LedgerError, MissingPackage
+from phalanx.export import export, rows_of
+from phalanx.ledger import Ledger, run_ledger_path
+from tests.report import fixture_run
+from tests.tiny import make_tiny
+
+KINDS = ("preferences", "judgments", "responses", "reputations")
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    settings = fixture_run.config(duels=24, evaluate={})
+    folder = fixture_run.build(tmp_path_factory.mktemp("export") / "run", settings)
+    with Ledger(run_ledger_path(folder)) as opened:
+        yield opened
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_preferences_are_the_kept_pairs(ledger, tmp_path):
+    count = export(ledger, "preferences", out=tmp_path / "p.jsonl")
+    rows = lines(tmp_path / "p.jsonl")
+    kept = ledger.query("SELECT * FROM pairs WHERE dropped = '' ORDER BY iteration, id")
+    assert 0 < count == len(rows) == len(kept) < ledger.count("pairs")
+    assert list(rows[0]) == [
+        "prompt", "chosen", "rejected", "margin", "weight", "chosen_member", "rejected_member",
+        "iteration", "instruction_id",
+    ]  # fmt: skip
+    texts = {row["id"]: row["text"] for row in ledger.query("SELECT id, text FROM instructions")}
+    for row, pair in zip(rows, kept, strict=True):
+        assert row["prompt"] == texts[pair["instruction"]]
+        assert (row["chosen"], row["rejected"]) == (pair["chosen"], pair["rejected"])
+        assert (row["margin"], row["iteration"]) == (pair["margin"], pair["iteration"])
+        assert row["chosen_member"] != row["rejected_member"]
+    assert any(fixture_run.HOSTILE in row["rejected"] for row in rows), "texts are kept as they are"
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_every_format_holds_the_same_rows(ledger, tmp_path, what):
+    import datasets
+    import pyarrow.parquet
+
+    expected = list(rows_of(ledger, what))
+    for format in ("jsonl", "parquet", "datasets"):
+        assert export(ledger, what, out=tmp_path / format, format=format) == len(expected)
+    assert lines(tmp_path / "jsonl") == expected
+    assert pyarrow.parquet.read_table(tmp_path / "parquet").to_pylist() == expected
+    assert datasets.load_from_disk(str(tmp_path / "datasets")).to_list() == expected
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["datasets", "jsonl", "parquet"]
+
+
+def test_one_iteration_alone(ledger):
+    for what in KINDS:
+        parts = [list(rows_of(ledger, what, iteration=number)) for number in (1, 2)]
+        assert all(parts)
+        assert sum(map(len, parts)) == len(list(rows_of(ledger, what)))
+        assert {row["iteration"] for row in parts[1]} == {2}
+
+
+def test_judgments_and_responses_are_typed(ledger):
+    judgments = list(rows_of(ledger, "judgments"))
+    unreadable = [row for row in judgments if row["score_left"] is None]
+    assert unreadable
+    assert all(row["reason"] for row in unreadable)
+    assert all(isinstance(row["flipped"], bool) for row in judgments)
+    assert set(json.loads(judgments[0]["raw"])) == {"left", "right"}
+    responses = list(rows_of(ledger, "responses"))
+    assert {row["status"] for row in responses} == {"done", "failed"}
+    failed = [row for row in responses if row["status"] == "failed"]
+    assert all(row["text"] is None and row["error_kind"] for row in failed)
+    assert responses[0]["messages"][-1]["role"] == "user"
+
+
+@pytest.mark.parametrize("conversational", [False, True])
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "datasets"])
+def test_preferences_load_into_trl(ledger, tmp_path, conversational, format):
+    """The published road to another trainer: load, recognise, tokenise."""
+    import datasets
+    from trl.data_utils import is_conversational
+
+    out = tmp_path / "prefs"
+    count = export(ledger, "preferences", out=out, format=format, conversational=conversational)
+    if format == "datasets":
+        loaded = datasets.load_from_disk(str(out))
+    else:
+        builder = {"jsonl": "json", "parquet": "parquet"}[format]
+        loaded = datasets.load_dataset(
+            builder, data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
+        )
+    assert len(loaded) == count
+    assert is_conversational(loaded[0]) == conversational
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conversational", [False, True])
+def test_trl_tokenises_both_forms(ledger, tmp_path, conversational):
+    """The real DPOTrainer, on a tiny model: prompt and responses arrive whole."""
+    import datasets
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import DPOConfig, DPOTrainer
+
+    folder = make_tiny(tmp_path / "model", words=" ".join(fixture_run.WRONG))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    out = tmp_path / "prefs.jsonl"
+    export(ledger, "preferences", out=out, conversational=conversational, iteration=1)
+    loaded = datasets.load_dataset(
+        "json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    trainer = DPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(folder),
+        args=DPOConfig(output_dir=str(tmp_path / "out"), report_to=[], use_cpu=True),
+        train_dataset=loaded,
+        processing_class=tokenizer,
+    )
+    row = trainer.train_dataset[0]
+    source = lines(out)[0]
+
+    def content(value: str | list[dict]) -> str:
+        return value if isinstance(value, str) else value[0]["content"]
+
+    assert content(source["prompt"]) in tokenizer.decode(row["prompt_ids"])
+    assert content(source["chosen"]) in tokenizer.decode(row["chosen_ids"])
+    assert content(source["rejected"]) in tokenizer.decode(row["rejected_ids"])
+
+
+def test_unknown_kinds_and_formats_name_the_closest(ledger, tmp_path):
+    with pytest.raises(ConfigError, match=r"preferences, judgments.*did you mean 'preferences'"):
+        export(ledger, "preference", out=tmp_path / "x")
+    with pytest.raises(ConfigError, match=r"known: jsonl, parquet, datasets; did you mean 'jso"):
+        export(ledger, "judgments", out=tmp_path / "x", format="json")
+    with pytest.raises(ConfigError, match="known: ") as caught:
+        export(ledger, "zzz", out=tmp_path / "x")
+    assert "did you mean" not in str(caught.value)
+    with pytest.raises(ConfigError, match="only preferences can be conversational"):
+        export(ledger, "judgments", out=tmp_path / "x", conversational=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_export_says_why_and_writes_nothing(ledger, tmp_path):
+    settings = fixture_run.config(duels=12, evaluate={}, pairs={"margin": 99.0})
+    with fixture_run.start(tmp_path / "run", settings) as started:
+        for what in ("preferences", "judgments", "reputations"):
+            with pytest.raises(LedgerError, match="no iteration has finished its duels yet"):
+                export(started, what, out=tmp_path / "x.jsonl")
+        with pytest.raises(LedgerError, match="nobody has answered anything yet"):
+            export(started, "responses", out=tmp_path / "x.jsonl")
+        fixture_run.play(started, settings, 1, learn=False)
+        with pytest.raises(LedgerError, match=r"every pair was dropped \(\d+ margin"):
+            export(started, "preferences", out=tmp_path / "x.jsonl")
+        with pytest.raises(LedgerError, match="iteration 2 has not finished its duels"):
+            export(started, "preferences", out=tmp_path / "x.jsonl", iteration=2)
+    with pytest.raises(LedgerError, match="iteration 7 was asked for, and this run has"):
+        export(ledger, "preferences", out=tmp_path / "x.jsonl", iteration=7)
+    with pytest.raises(LedgerError, match="iteration 0 is the pool before alignment"):
+        export(ledger, "preferences", out=tmp_path / "x.jsonl", iteration=0)
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_what_was_there_is_replaced_whole_or_kept(ledger, tmp_path, monkeypatch):
+    out = tmp_path / "p.jsonl"
+    out.write_text("old", encoding="utf-8")
+
+    def dies(path: Path, rows, columns) -> int:
+        path.write_text("half", encoding="utf-8")
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(export.__globals__["_WRITERS"], "jsonl", dies)
+        with pytest.raises(OSError, match="disk full"):
+            export(ledger, "preferences", out=out)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("p.jsonl", "old")]
+    assert export(ledger, "preferences", out=out) == len(lines(out))
+    folder = tmp_path / "set"
+    for iteration in (1, 2):
+        export(ledger, "preferences", out=folder, format="datasets", iteration=iteration)
+    import datasets
+
+    assert set(datasets.load_from_disk(str(folder))["iteration"]) == {2}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.jsonl", "set"]
+
+
+def test_places_that_would_lose_something_are_refused(ledger, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(ConfigError, match="other than a data set"):
+        export(ledger, "preferences", out=tmp_path / "mine", format="datasets")
+    with pytest.raises(ConfigError, match="is a folder; name a file"):
+        export(ledger, "preferences", out=tmp_path / "mine")
+    with pytest.raises(ConfigError, match="is a file"):
+        export(ledger, "preferences", out=tmp_path / "mine" / "thesis.tex", format="datasets")
+    assert (tmp_path / "mine" / "thesis.tex").read_text(encoding="utf-8") == "years of work"
+
+
+@pytest.mark.parametrize(("package", "format"), [("pyarrow", "parquet"), ("datasets", "datasets")])
+def test_a_missing_package_has_the_command(ledger, tmp_path, monkeypatch, package, format):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackage, match=r"pip install 'phalanx\[data\]'"):
+        export(ledger, "preferences", out=tmp_path / "x", format=format)
+    assert list(tmp_path.iterdir()) == []
