@@ -284,4 +284,7 @@ def test_words():
     assert words.duration(245) == "4 min 05 s"
     assert words.duration(7620) == "2 h 07 min"
     assert words.share_of(0, 0) == "–"
-    assert words.flat({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("a.c", {}), ("d", [2])]
+    nested = {"a": {"b": 1, "c": {}}, "d": [2], "e": [{"f": None}], "g": "x"}
+    assert words.flat(nested) == [
+        ("a.b", "1"), ("a.c", "{}"), ("d", "[2]"), ("e.0.f", "null"), ("g", "x"),
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -119,12 +120,15 @@ def seconds_by_phase(facts: RunFacts) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """Nested settings as (dotted key, value) rows, in order."""
-    rows: list[tuple[str, Any]] = []
+def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Nested settings as (dotted key, JSON value) rows, in order; lists of sections by number."""
+    rows: list[tuple[str, str]] = []
     for key, value in settings.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = {str(place): section for place, section in enumerate(value)}
         if isinstance(value, dict) and value:
             rows += flat(value, f"{before}{key}.")
         else:
-            rows.append((f"{before}{key}", value))
+            shown = value if isinstance(value, str) and value else json.dumps(value)
+            rows.append((f"{before}{key}", shown))
     return rows
