@@ -147,6 +147,19 @@ def test_every_renderer_takes_a_run_that_is_not_finished(tmp_path, tasks, done):
         assert "No duel has been judged yet" in page.text
 
 
+def test_frozen_reputations_have_a_table_and_no_chart(tmp_path):
+    settings = fixture_run.config(
+        iterations=1, duels=12, evaluate={}, reputation={"rule": "frozen"}
+    )
+    with Ledger(run_ledger_path(fixture_run.build(tmp_path / "run", settings))) as ledger:
+        facts = gather(ledger)
+    text = Page(html.render(facts)).text
+    assert "Reputations did not change in this run" in text
+    assert "Who beats whom" in text
+    assert "No duel has been judged" not in text
+    assert "100.000" in printed(summary(facts))
+
+
 def test_the_page_is_self_contained_and_small(page, page_text):
     assert len(page_text.encode()) < 300_000
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe", "object")]
