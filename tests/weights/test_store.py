@@ -143,6 +143,42 @@ def test_same_member_again_does_not_merge_again(home, base, monkeypatch):
     assert torch.allclose(out, through_peft(base, adapter), atol=2e-5)
 
 
+def test_known_adapters_switch_without_loading_and_are_forgotten_in_turn(home, base, monkeypatch):
+    from phalanx.weights import adapters, store
+
+    made = [make_adapter(base, home / f"known{n}", seed=n) for n in range(3)]
+    made.append(make_adapter(base, home / "known-attention", seed=9, targets=["q_proj"]))
+    loads = []
+    real = adapters.load_adapter
+    monkeypatch.setattr(
+        adapters, "load_adapter", lambda *a, **k: loads.append(a[1]) or real(*a, **k)
+    )
+    weights = Weights(device="cpu")
+    who = [member(base, adapter, dtype="float32") for adapter in made]
+    first = [served(weights, m) for m in who]
+    assert len(loads) == 4
+    for at in (2, 0, 3, 1, 3, 0):
+        assert torch.equal(served(weights, who[at]), first[at])
+    assert torch.equal(served(weights, member(base, dtype="float32")), served_start(base))
+    assert len(loads) == 4
+    monkeypatch.setattr(store, "KEPT_BYTES", 0)
+    served(weights, who[1])
+    served(weights, who[2])
+    assert len(loads) == 5
+
+
+def test_adapter_that_rewrites_its_base_is_refused(home, base):
+    adapter = make_adapter(base, home / "pissa")
+    config = adapter / "adapter_config.json"
+    text = config.read_text().replace('"init_lora_weights": true', '"init_lora_weights": "pissa"')
+    config.write_text(text)
+    with (
+        pytest.raises(EngineError, match="changes the base's own weights"),
+        Weights(device="cpu").serving(member(base, adapter)),
+    ):
+        pass
+
+
 def test_training_on_a_new_adapter_leaves_the_base_untouched(home, base):
     weights = Weights(device="cpu")
     adapter = make_adapter(base, home / "before-training")

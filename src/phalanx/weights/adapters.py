@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +19,9 @@ from phalanx.errors import EngineError, MissingPackage
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
+    from peft.tuners.lora.layer import LoraLayer
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_PREFIX = "base_model.model."
 
 
 def resolve_adapter(source: str, owner: str = "") -> Path:
@@ -84,6 +86,7 @@ def load_adapter(
     """
     from peft import PeftModel
 
+    _refuse_changed_base(folder, owner)
     problem: Exception | str
     try:
         with warnings.catch_warnings():
@@ -100,6 +103,17 @@ def load_adapter(
         f"{owner}: the adapter '{folder}' does not fit its base '{model.name_or_path}' "
         f"(it was made for '{made_for}'): {str(problem)[:400]}"
     )
+
+
+def _refuse_changed_base(folder: Path, owner: str) -> None:
+    """PiSSA, OLoRA and their kin rewrite the base's own weights when PEFT loads them."""
+    start = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("init_lora_weights")
+    if str(start).lower().startswith(("pissa", "olora", "corda", "loftq", "lora_ga")):
+        raise EngineError(
+            f"{owner}: the adapter '{folder}' was made with init_lora_weights={start!r}, which "
+            "changes the base's own weights, but members share their base; convert it to a plain "
+            "LoRA (PEFT: save_pretrained with path_initial_model_for_weight_conversion)"
+        )
 
 
 def _made_for(folder: Path) -> str:
@@ -164,22 +178,20 @@ def _targets(model: torch.nn.Module, targets: list[str] | str) -> list[str] | st
     return sorted(found)
 
 
-def merge_deltas(wrapped: PeftModel) -> dict[str, torch.Tensor] | None:
-    """Base weight name -> delta in float32; None where the adapter is more than plain deltas.
+def plain_layers(wrapped: PeftModel) -> dict[str, LoraLayer] | None:
+    """Base weight name -> LoRA layer; None where the adapter is more than deltas on weights.
 
     DoRA, trained biases, ``modules_to_save``, trained tokens, quantised and tied weights cannot
-    be written as deltas on a base weight; such an adapter is served as it is.
+    be written as deltas on a base weight; such an adapter is served as it is. The layers go on
+    giving their deltas after the adapter was taken off.
     """
-    import torch
     from peft.tuners.lora import Linear
     from peft.tuners.lora.layer import LoraLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
     base = wrapped.base_model.model
-    owners: dict[int, int] = {}
-    for _, weight in base.named_parameters(remove_duplicate=False):
-        owners[id(weight)] = owners.get(id(weight), 0) + 1
-    deltas: dict[str, torch.Tensor] = {}
+    owners = Counter(id(w) for _, w in base.named_parameters(remove_duplicate=False))
+    layers: dict[str, LoraLayer] = {}
     for name, layer in base.named_modules():
         if isinstance(layer, AuxiliaryTrainingWrapper):
             return None
@@ -187,9 +199,18 @@ def merge_deltas(wrapped: PeftModel) -> dict[str, torch.Tensor] | None:
             continue
         if not _is_plain(layer, Linear) or owners[id(layer.get_base_layer().weight)] > 1:
             return None
-        with torch.no_grad():
-            deltas[f"{name}.weight"] = layer.get_delta_weight("default").float()
-    return deltas
+        layers[f"{name}.weight"] = layer
+    return layers
+
+
+def num_bytes(layers: dict[str, LoraLayer]) -> int:
+    """Memory that the adapter's own weights take."""
+    return sum(
+        weight.nbytes
+        for layer in layers.values()
+        for part in (layer.lora_A, layer.lora_B)
+        for weight in part.parameters()
+    )
 
 
 def _is_plain(layer: Any, linear: type) -> bool:

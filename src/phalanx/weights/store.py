@@ -9,7 +9,7 @@ adapter sits on the untouched base, and is taken off afterwards.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +25,16 @@ from phalanx.weights.builtin import resolve_model, without_bars
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
+    from peft.tuners.lora.layer import LoraLayer
     from transformers import PreTrainedTokenizerBase
 
 DEFAULT_CONTEXT = 2048
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+KEPT_BYTES = 1 << 30
+"""Adapters that served lately are kept in memory, up to this much for one base."""
 BaseKey = tuple[str, str, bool]
+AdapterKey = tuple[str, str]
+"""Folder and content hash: a new version is never taken for the old one."""
 
 
 @dataclass
@@ -51,7 +56,8 @@ class _Loaded:
     pristine: dict[str, torch.Tensor] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     wrapped: PeftModel | None = None
-    shows: tuple[str, str] | None = None
+    shows: AdapterKey | None = None
+    known: dict[AdapterKey, dict[str, LoraLayer]] = field(default_factory=dict)
 
 
 class Weights:
@@ -186,15 +192,19 @@ class Weights:
         clean = not held.changed and held.wrapped is None
         if held.shows == wanted and (wanted is not None or clean):
             return
-        self._restore(held)
+        layers = held.known.pop(wanted, None) if wanted else None
+        self._restore(held, layers or ())
         if wanted is None:
             return
-        held.wrapped = self._wrap(held, member)
-        deltas = adapters.merge_deltas(held.wrapped) if self.merge_adapters else None
-        if deltas is not None:
-            adapters.take_off(held.wrapped)
-            held.wrapped = None
-            _add_deltas(held, deltas)
+        if layers is None:
+            held.wrapped = self._wrap(held, member)
+            layers = adapters.plain_layers(held.wrapped) if self.merge_adapters else None
+            if layers is not None:
+                adapters.take_off(held.wrapped)
+                held.wrapped = None
+        if layers is not None:
+            _add_deltas(held, layers)
+            _keep(held, wanted, layers)
         held.shows = wanted
 
     def _wrap(self, held: _Loaded, member: Member, trainable: bool = False) -> PeftModel:
@@ -205,16 +215,16 @@ class Weights:
             self._loaded.pop(_base_key(member), None)
             raise
 
-    def _restore(self, held: _Loaded) -> None:
-        """Make the base what it was when it was loaded."""
+    def _restore(self, held: _Loaded, but: Collection[str] = ()) -> None:
+        """Make the base what it was when it was loaded, ``but`` weights that change next anyway."""
         torch = _torch()
         if held.wrapped is not None:
             held.model = adapters.take_off(held.wrapped)
             held.wrapped = None
         with torch.no_grad():
-            for name in held.changed:
+            for name in sorted(held.changed.difference(but)):
                 held.model.get_parameter(name).copy_(held.pristine[name])
-        held.changed.clear()
+                held.changed.remove(name)
         held.shows = None
         held.model.requires_grad_(False)
         held.model.eval()
@@ -328,14 +338,28 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def _add_deltas(held: _Loaded, deltas: dict[str, torch.Tensor]) -> None:
+def _add_deltas(held: _Loaded, layers: dict[str, LoraLayer]) -> None:
     """weight = round(pristine + delta), from the pristine copy (kept in main memory)."""
     torch = _torch()
     with torch.no_grad():
-        for name, delta in deltas.items():
+        for name, layer in layers.items():
             weight = held.model.get_parameter(name)
             if name not in held.pristine:
                 held.pristine[name] = weight.detach().to("cpu", copy=True)
-            exact = held.pristine[name].to(weight.device, torch.float32)
-            weight.copy_(exact + delta.to(weight.device))  # not in place: it may be the copy
+            start = held.pristine[name].to(weight.device)
+            delta = layer.get_delta_weight("default").to(weight.device, torch.float32)
             held.changed.add(name)
+            if weight.dtype == torch.float32:
+                torch.add(start, delta, out=weight)
+            else:
+                weight.copy_(delta.add_(start))
+
+
+def _keep(held: _Loaded, key: AdapterKey, layers: dict[str, LoraLayer]) -> None:
+    """Remember the adapter; forget those that served longest ago where memory is short."""
+    held.known[key] = layers
+    total = sum(map(adapters.num_bytes, held.known.values()))
+    for oldest in list(held.known)[:-1]:
+        if total <= KEPT_BYTES:
+            break
+        total -= adapters.num_bytes(held.known.pop(oldest))
