@@ -39,3 +39,14 @@ def test_every_command_of_the_readme_exists():
     used = set(re.findall(r"`?phalanx ([a-z]+)", text)) - {"aligns"}
     assert used - known == set()
     assert known - used == set(), "a command that the README does not mention"
+
+
+def test_every_fault_names_tests_that_exist():
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|.*$", text, re.MULTILINE)
+    assert [int(number) for number in rows] == list(range(1, 39))
+    named = set(re.findall(r"`(test_\w+)`", text))
+    defined: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        defined |= set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M))
+    assert sorted(named - defined) == []

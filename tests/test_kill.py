@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.tiny import make_adapter, make_tiny
 
 DRIVER = Path(__file__).with_name("kill_driver.py")

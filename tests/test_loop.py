@@ -229,3 +229,15 @@ def test_a_finished_run_can_go_on_to_more_iterations(tmp_path):
     align(load(path, ["iterations=2"]), tmp_path / "run")
     align(load(path, ["iterations=3"]), tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_reputations_are_those_of_the_pool_in_every_iteration(tmp_path):
+    """Match-making by other names than the reputations' would be random from then on."""
+    align(load(ROOT / "configs/smoke/rubric.yaml"), tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        pool = {member.name for member in ledger.members()}
+        for number in (1, 2):
+            assert set(ledger.state(number)["standings"]) == pool
+        first = ledger.state(1)["standings"]
+        changes = ledger.query("SELECT * FROM reputations WHERE iteration = 2 ORDER BY position")
+        assert changes[0]["before"] == first[changes[0]["member"]].value

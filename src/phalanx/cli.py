@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from phalanx.errors import PhalanxError
+from phalanx.errors import Interrupted, PhalanxError
 from phalanx.version import __version__
 
 app = typer.Typer(
@@ -189,6 +191,10 @@ def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quie
     progress.say(f"Run folder: {folder}")
     try:
         align(config, folder, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped at once; everything recorded is kept, and the same command goes on from there"
+        ) from None
     finally:
         progress.finish()
     _show(open_run(folder), None)
@@ -207,22 +213,13 @@ def _show(run, path: Path | None) -> None:
 
 def main() -> None:
     """Entry point: errors of the user's making are one message, not a traceback."""
+    # Notes of the libraries below to their developers; real faults reach us as exceptions.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft|torch")
     try:
-        app(standalone_mode=False)
+        app()
     except PhalanxError as error:
         err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("phalanx: stopped at once; what was recorded is kept", markup=False)
-        sys.exit(130)
-    except typer.Abort:
-        sys.exit(130)
-    except Exception as error:
-        from click.exceptions import ClickException
-
-        if not isinstance(error, ClickException):
-            raise
-        error.show()
         sys.exit(error.exit_code)
 
 

@@ -7,13 +7,13 @@ import itertools
 
 import pytest
 import torch
-from tests.tiny import make_adapter, make_tiny
 
 from phalanx.engines import hf
 from phalanx.engines.hf import HFEngine
 from phalanx.errors import EngineError
 from phalanx.types import Likelihood, Member, Message, Options, Request, Sampling
 from phalanx.weights import Weights
+from tests.tiny import make_adapter, make_tiny
 
 SCORES = tuple(str(n) for n in range(1, 11))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.report import fixture_run
 
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report.facts import gather
+from tests.report import fixture_run
 
 
 @pytest.fixture(scope="session")

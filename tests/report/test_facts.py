@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import asdict
 
 import pytest
-from tests.report import fixture_run
 
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
 from phalanx.report.scores import vote
 from phalanx.statistics import wilson
+from tests.report import fixture_run
 
 
 @pytest.fixture(scope="module")

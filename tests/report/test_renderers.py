@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
-from tests.report import fixture_run
 
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report import charts, html, markdown, words
@@ -19,6 +18,7 @@ from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
 from phalanx.report.terminal import status, summary
 from phalanx.statistics import Interval
+from tests.report import fixture_run
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from tests.tiny import make_tokenizer
 
 from phalanx.chat import ChatFormat
 from phalanx.errors import TrainingError
@@ -14,6 +13,7 @@ from phalanx.training.batches import plan_batches, step_count, warmup_steps
 from phalanx.training.examples import demonstration_rows, pair_rows
 from phalanx.training.trainers import weight_correction
 from phalanx.types import Demonstration, Instruction, Member, PreferencePair
+from tests.tiny import make_tokenizer
 
 ADA = Member("ada", "base", system="answer with one word")
 

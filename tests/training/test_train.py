@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from tests.tiny import make_adapter, make_tiny
 
 from phalanx.config.schema import LoraSettings, OptimiserSettings, TrainSettings
 from phalanx.errors import TrainingError
 from phalanx.training import train_dpo, train_sft
 from phalanx.types import Demonstration, Instruction, Member, PreferencePair
 from phalanx.weights import Weights
+from tests.tiny import make_adapter, make_tiny
 
 TENSORS = "adapter_model.safetensors"
 LORA = LoraSettings(rank=4, alpha=8)

@@ -6,10 +6,10 @@ import json
 import shutil
 
 import pytest
-from tests.tiny import make_adapter, make_tiny
 
 from phalanx.errors import EngineError
 from phalanx.weights import adapter_hash, builtin, resolve_adapter, resolve_model
+from tests.tiny import make_adapter, make_tiny
 
 
 def test_folders_and_hub_ids(tmp_path):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.tiny import make_adapter, make_tiny
 
 from phalanx.config.schema import LoraSettings
 from phalanx.errors import EngineError
 from phalanx.types import Member
 from phalanx.weights import Weights
+from tests.tiny import make_adapter, make_tiny
 
 IDS = torch.tensor([[5, 9, 14, 30, 7, 21]])
 

