@@ -495,3 +495,31 @@ def test_nothing_is_printed_or_sent(weights, member, tmp_path, capfd, monkeypatc
     train_sft(weights, member, make_demonstrations(4), SFT, tmp_path / "b", seed=1, version=1)
     shown = capfd.readouterr()
     assert (shown.out, shown.err) == ("", "")
+
+
+def test_half_precision_weights_train_a_full_precision_adapter(weights, member, tmp_path):
+    from safetensors.torch import load_file
+
+    half = dataclasses.replace(member, dtype="bfloat16")
+    pairs = make_pairs(8)
+    result = train_dpo(weights, half, pairs, DPO, tmp_path / "a", seed=1, version=1)
+    assert result.steps[0]["kl/chosen"] == 0
+    full = train_dpo(weights, member, pairs, DPO, tmp_path / "b", seed=1, version=1)
+    assert result.steps[0]["logps/chosen"] == pytest.approx(full.steps[0]["logps/chosen"], rel=0.02)
+    tensors = load_file(tmp_path / "a" / TENSORS).values()
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
+    shown = make_demonstrations(8)
+    train_sft(weights, result.member, shown, SFT, tmp_path / "c", seed=1, version=2)
+
+
+def test_dropout_of_an_adapter_is_its_own(base, weights, tmp_path):
+    """It acts while the policy trains, not on the reference, and needs no equal start."""
+    dropping = LoraSettings(rank=4, alpha=8, dropout=0.5)
+    settings = DPO.model_copy(update={"lora": dropping})
+    bare = Member("ada", str(base))
+    first = train_dpo(weights, bare, make_pairs(8), settings, tmp_path / "a", seed=1, version=1)
+    again = train_dpo(
+        weights, first.member, make_pairs(8), settings, tmp_path / "b", seed=1, version=2
+    )
+    assert again.steps[0]["rewards/margins"] != 0
+    assert '"lora_dropout": 0.5' in (tmp_path / "b" / "adapter_config.json").read_text()

@@ -28,14 +28,6 @@ CAPITALS = {
     "Peru": "Lima",
     "Cuba": "Havana",
     "Norway": "Oslo",
-    "Greece": "Athens",
-    "Kenya": "Nairobi",
-    "Iran": "Tehran",
-    "Ireland": "Dublin",
-    "Portugal": "Lisbon",
-    "Poland": "Warsaw",
-    "Austria": "Vienna",
-    "Russia": "Moscow",
 }
 
 
@@ -51,13 +43,13 @@ def test_a_pass_over_its_pairs_raises_their_margin(tmp_path):
         )
         for country, capital in CAPITALS.items()
     ]
-    weights = Weights()
+    weights = Weights(threads=1)
     with weights.serving(MEMBER) as model:
         before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    settings = TrainSettings(learning_rate=5e-4, batch_size=8, epochs=2, lora=LoraSettings(rank=4))
+    settings = TrainSettings(learning_rate=1e-3, batch_size=4, epochs=2, lora=LoraSettings(rank=4))
     result = train_dpo(weights, MEMBER, pairs, settings, tmp_path / "smol", seed=1, version=1)
     first, last = result.steps[0], result.steps[-1]
-    assert result.num_examples == 16
+    assert result.num_examples == 8
     assert first["rewards/margins"] == pytest.approx(0, abs=0.02)
     assert first["loss"] == pytest.approx(0.6931, abs=0.01)
     assert last["rewards/margins"] > 0.5
