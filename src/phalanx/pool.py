@@ -35,7 +35,10 @@ def recruits_from(config: Config) -> tuple[Member, ...]:
         return ()
     if config.pool.base is None:
         raise ConfigError("pool.recruit: recruits are made from pool.base, which is missing")
-    return tuple(Member(name=name, base=config.pool.base) for name in recruit.specialists)
+    return tuple(
+        Member(name=name, base=config.pool.base, system=recruit.system)
+        for name in recruit.specialists
+    )
 
 
 def _member(settings: MemberSettings, pool_base: str | None) -> Member:

@@ -126,6 +126,8 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
     for name in names:
         domains = ", ".join(config.pool.recruit.specialists[name])
         lines.append(f"  - name: {name}  # {domains}\n    adapter: {name}")
+        if config.pool.recruit.system:
+            lines.append(f"    system: {json.dumps(config.pool.recruit.system)}")
     path = folder / "pool.yaml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

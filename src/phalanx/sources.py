@@ -64,6 +64,7 @@ def read_instructions(
     limit: int | None = None,
     split: str = "train",
     require_answer: bool = False,
+    domains: Sequence[str] = (),
     seed: int = 0,
 ) -> InstructionSet:
     """Read instructions from a file, a folder, ``hub:org/name`` or ``builtin:skills``.
@@ -73,15 +74,16 @@ def read_instructions(
     Fields: ``column`` (the instruction), and optionally ``id``, ``domain``, ``answer`` and
     ``input`` (appended after a blank line). Order is the file's. ``limit`` keeps the first ones,
     after the whole source was checked. ``require_answer`` makes a row without ``answer`` bad.
-    ``seed`` matters for ``builtin:skills`` alone.
+    ``domains`` keeps those domains alone. ``seed`` matters for ``builtin:skills`` alone.
 
     Raises :class:`ConfigError` listing every bad row (``bad_rows="refuse"``), a missing column
     with the columns that exist, or a source without a usable row.
     """
     if path == BUILTIN:
-        most = skills.num_instructions()
+        wanted = tuple(domains) or skills.DOMAINS
+        most = skills.num_instructions(wanted)
         count = min(BUILTIN_COUNT, most) if limit is None else limit
-        return InstructionSet(BUILTIN, skills.instructions(count, seed))
+        return InstructionSet(BUILTIN, skills.instructions(count, seed, wanted))
     table = read_rows(path, split=split)
     _require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
     reader = _InstructionReader(column, duplicates == "keep", require_answer)
@@ -97,7 +99,7 @@ def read_instructions(
         raise _nothing(table.where, bad)
     return InstructionSet(
         table.where,
-        tuple(reader.instructions[:limit]),
+        _of_domains(table.where, reader.instructions, domains)[:limit],
         tuple(bad),
         tuple(reader.duplicates),
         tuple(reader.cleaned),
@@ -118,8 +120,24 @@ def instructions_from(settings: InstructionSettings, seed: int = 0) -> Instructi
         duplicates=settings.duplicates,
         limit=settings.limit,
         split=settings.split,
+        domains=settings.domains,
         seed=seed,
     )
+
+
+def _of_domains(
+    where: str, rows: Sequence[Instruction], domains: Sequence[str]
+) -> tuple[Instruction, ...]:
+    if not domains:
+        return tuple(rows)
+    known = {row.domain for row in rows}
+    unknown = sorted(set(domains) - known)
+    if unknown:
+        listed = ", ".join(sorted(known - {""})) or "none"
+        raise ConfigError(
+            f"no rows of the domain {', '.join(unknown)}; domains there: {listed}", where
+        )
+    return tuple(row for row in rows if row.domain in domains)
 
 
 class _InstructionReader:

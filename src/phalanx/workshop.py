@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from phalanx.config.schema import ResourceSettings
@@ -35,6 +36,9 @@ class Workshop:
     @property
     def weights(self) -> Weights:
         if self._weights is None:
+            # Threads that spin while they wait slow a shared machine down by an order of
+            # magnitude. Read when torch is first imported; a user's own setting wins.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             from phalanx.weights.store import Weights
 
             self._weights = Weights(

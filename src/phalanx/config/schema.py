@@ -106,6 +106,8 @@ class RecruitSettings(Section):
     """Member name -> the domains it learns. Let them overlap: a duel needs judges who know."""
     examples_per_domain: int = Field(200, ge=1)
     """Demonstrations a specialist sees of each of its domains; each specialist draws its own."""
+    system: str = ""
+    """System prompt of every recruit, in its training and ever after."""
     train: RecruitTraining = RecruitTraining()
 
 
@@ -121,6 +123,8 @@ class PoolSettings(Section):
 class InstructionSettings(Section):
     source: str = ""
     """A JSONL, CSV or Parquet file, `hub:org/name`, or `builtin:skills`."""
+    domains: list[str] = []
+    """Only instructions of these domains; default: all."""
     column: str = "instruction"
     """Column or field that holds the instruction."""
     split: str = "train"
@@ -296,6 +300,8 @@ class TaskSettings(Section):
     """How a response is compared with the answer."""
     limit: int | None = Field(None, ge=1)
     """Items of each domain."""
+    domains: list[str] = []
+    """Only items of these domains; default: all."""
 
 
 class EvaluateSettings(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phalanx.config.faults import Fault, did_you_mean
@@ -29,6 +29,8 @@ def _is_local(source: str) -> bool:
 
 def _instructions(config: Config) -> Iterator[Fault]:
     settings = config.instructions
+    if settings.source == "builtin:skills":
+        yield from _skills(("instructions", "domains"), settings.domains)
     if not _is_local(settings.source):
         return
     from phalanx.sources import read_instructions
@@ -40,9 +42,21 @@ def _instructions(config: Config) -> Iterator[Fault]:
             bad_rows=settings.bad_rows,
             duplicates=settings.duplicates,
             limit=settings.limit,
+            domains=settings.domains,
         )
     except ConfigError as error:
         yield Fault(("instructions", "source"), str(error))
+
+
+def _skills(path: tuple[str | int, ...], domains: Sequence[str]) -> Iterator[Fault]:
+    """Unknown names among the embedded skills."""
+    from phalanx.skills import DOMAINS
+
+    for domain in domains:
+        if domain not in DOMAINS:
+            yield Fault(
+                path, f"builtin:skills has no domain {domain!r}; {did_you_mean(domain, DOMAINS)}"
+            )
 
 
 def _recruits(config: Config) -> Iterator[Fault]:
@@ -75,6 +89,8 @@ def _recruits(config: Config) -> Iterator[Fault]:
 
 def _tasks(config: Config) -> Iterator[Fault]:
     for position, task in enumerate(config.evaluate.tasks):
+        if task.source == "builtin:skills":
+            yield from _skills(("evaluate", "tasks", position, "domains"), task.domains)
         if not _is_local(task.source):
             continue
         from phalanx.tasks import load_task

@@ -167,10 +167,10 @@ def _instructions(config: Config) -> Instructions:
     if settings.source == "builtin:skills":
         count = settings.limit
         if count is None and config.match.duels * config.iterations > MANY_SKILL_ROWS:
-            from phalanx.skills import num_instructions
+            from phalanx.skills import DOMAINS, num_instructions
             from phalanx.sources import BUILTIN_COUNT
 
-            count = min(BUILTIN_COUNT, num_instructions())
+            count = min(BUILTIN_COUNT, num_instructions(settings.domains or DOMAINS))
         return Instructions(count, SKILL_TOKENS, "the embedded skills")
     if not Path(settings.source).expanduser().is_file():
         return Instructions(None, USUAL_TOKENS, "assumed")
@@ -182,6 +182,7 @@ def _instructions(config: Config) -> Instructions:
         bad_rows=settings.bad_rows,
         duplicates=settings.duplicates,
         limit=settings.limit,
+        domains=settings.domains,
     ).instructions
     characters = sum(len(instruction.text) for instruction in read)
     tokens = max(1, round(characters / len(read) / CHARACTERS_A_TOKEN))
@@ -208,7 +209,8 @@ def _evaluation_items(config: Config) -> int:
         from phalanx.tasks import loading
 
         if task.source == "builtin:skills":  # counted without drawing them, which takes time
-            total += len(loading.skills.DOMAINS) * (task.limit or loading.ITEMS_PER_SKILL)
+            wanted = task.domains or loading.skills.DOMAINS
+            total += len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
         else:
             total += len(loading.load_task(task, seed=config.seed))
     return total

@@ -7,6 +7,7 @@ facts behind the questions are dealt out by a stable hash, so not even a paraphr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -81,23 +82,25 @@ def items(domain: str, count: int, seed: int) -> tuple[Instruction, ...]:
     return _instructions(domain, "evaluate", count, seed)
 
 
-def instructions(count: int, seed: int) -> tuple[Instruction, ...]:
+def instructions(
+    count: int, seed: int, domains: Sequence[str] = DOMAINS
+) -> tuple[Instruction, ...]:
     """``count`` alignment instructions, the domains in turn (so any prefix is balanced).
 
     ``answer`` is set so that a report can tell how often the judges were right; no method
     reads it.
     """
-    share, rest = divmod(count, len(DOMAINS))
+    share, rest = divmod(count, len(domains))
     rows = [
         _instructions(domain, "align", share + (place < rest), seed)
-        for place, domain in enumerate(DOMAINS)
+        for place, domain in enumerate(domains)
     ]
-    return tuple(rows[place % len(DOMAINS)][place // len(DOMAINS)] for place in range(count))
+    return tuple(rows[place % len(domains)][place // len(domains)] for place in range(count))
 
 
-def num_instructions() -> int:
+def num_instructions(domains: Sequence[str] = DOMAINS) -> int:
     """The most that :func:`instructions` can give."""
-    return min(available(domain, "align") for domain in DOMAINS) * len(DOMAINS)
+    return min(available(domain, "align") for domain in domains) * len(domains)
 
 
 def _instructions(domain: str, part: Part, count: int, seed: int) -> tuple[Instruction, ...]:

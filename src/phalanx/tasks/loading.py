@@ -25,9 +25,10 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
     """
     if settings.source == BUILTIN:
         count = settings.limit or ITEMS_PER_SKILL
-        found = [row for domain in skills.DOMAINS for row in skills.items(domain, count, seed)]
+        wanted = settings.domains or skills.DOMAINS
+        found = [row for domain in wanted for row in skills.items(domain, count, seed)]
     else:
-        read = read_instructions(settings.source, require_answer=True)
+        read = read_instructions(settings.source, require_answer=True, domains=settings.domains)
         found = _limited(read.instructions, settings.limit, seed)
     return tuple(_item(row, settings) for row in found)
 
