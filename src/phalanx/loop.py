@@ -18,15 +18,15 @@ from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
 from phalanx.errors import Interrupted, JudgmentError, LedgerError
 from phalanx.evaluate import evaluate, label_metrics, load_tasks
-from phalanx.executors.local import LocalExecutor
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.methods import METHODS
 from phalanx.plan import require
-from phalanx.progress import Silent, Stoppable
-from phalanx.recruit import recruit
+from phalanx.progress import Silent
+from phalanx.recruit import recruit_jobs
 from phalanx.sources import fresh_sample, instructions_from
 from phalanx.tasks import TaskItem
+from phalanx.training import TrainJob
 from phalanx.types import (
     Instruction,
     Iteration,
@@ -187,22 +187,14 @@ def prepare_pool(session: Session) -> None:
     if not owed:
         return
     session.progress.say(f"Recruiting {len(owed)} specialists from {owed[0].base}")
-    results = recruit(
-        settings,
-        owed,
-        session.folder / "adapters" / "iteration-0",
-        seed=session.config.seed,
-        workshop=session.workshop,
-        executor=LocalExecutor(),
-        progress=Stoppable(session.progress, session.check_stop),
-    )
+    folder = session.folder.resolve() / "adapters" / "iteration-0"
+    jobs = recruit_jobs(settings, owed, folder, seed=session.config.seed)
+    results = session.workshop.train("recruit", jobs, session.progress, session.check_stop)
     _record_trainings(session, 0, "recruit", results)
 
 
 def learn(session: Session, number: int) -> None:
     """Train every learner on the iteration's pairs; each one is recorded as it ends."""
-    from phalanx.training import train_dpo
-
     config, ledger = session.config, session.ledger
     done = ledger.trained(number)
     members = [m for m in ledger.members(number - 1) if m.name not in done]
@@ -211,23 +203,29 @@ def learn(session: Session, number: int) -> None:
         return
     pairs = _noisy(stored_pairs(ledger, number), config)
     initial = {member.name: member for member in ledger.members(0)}
-    progress = Stoppable(session.progress, session.check_stop)
-
-    def work(member: Member) -> TrainResult:
-        own = [p for p in pairs if member.name in (p.chosen_member, p.rejected_member)]
-        return train_dpo(
-            session.workshop.weights,
-            member,
-            own if config.train.scope == "own" else pairs,
-            config.train,
-            session.folder / "adapters" / f"iteration-{number}" / member.name,
+    folder = session.folder.resolve() / "adapters" / f"iteration-{number}"
+    jobs = [
+        TrainJob(
+            member=member,
+            examples=tuple(_pairs_for(member, pairs, config)),
+            settings=config.train,
+            folder=folder / member.name,
             seed=derive_seed("train", config.seed, number, member.name),
             version=member.version + 1,
             initial_adapter=initial[member.name].adapter,
-            progress=progress,
         )
+        for member in learners
+    ]
+    results = session.workshop.train("train", jobs, session.progress, session.check_stop)
+    _record_trainings(session, number, "train", results)
 
-    _record_trainings(session, number, "train", LocalExecutor().map(work, learners))
+
+def _pairs_for(
+    member: Member, pairs: Sequence[PreferencePair], config: Config
+) -> Sequence[PreferencePair]:
+    if config.train.scope == "all":
+        return pairs
+    return [p for p in pairs if member.name in (p.chosen_member, p.rejected_member)]
 
 
 def measure(session: Session, number: int) -> None:

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from phalanx import pool, skills
 from phalanx.config.schema import Config, RecruitSettings
 from phalanx.errors import ConfigError
-from phalanx.executors.local import LocalExecutor
 from phalanx.identity import derive_seed, derived_random
 from phalanx.sources import read_demonstrations
-from phalanx.types import Demonstration, Executor, Member, Progress, TrainResult
+from phalanx.training import TrainJob
+from phalanx.types import Demonstration, Member, Progress
 from phalanx.workshop import Workshop
 
 BUILTIN = "builtin:skills"
-
-
-@dataclass(frozen=True)
-class RecruitJob:
-    """One specialist to make."""
-
-    member: Member
-    demonstrations: tuple[Demonstration, ...]
-    settings: RecruitSettings
-    folder: Path
-    seed: int
 
 
 def draw_demonstrations(
@@ -58,43 +46,21 @@ def draw_demonstrations(
     return tuple(drawn)
 
 
-def recruit(
-    settings: RecruitSettings,
-    members: Sequence[Member],
-    folder: Path,
-    *,
-    seed: int,
-    workshop: Workshop,
-    executor: Executor,
-    progress: Progress,
-) -> Iterator[TrainResult]:
-    """Train each member (version 0, no adapter yet) into ``folder/<name>``; one result each."""
-    from phalanx.training import train_sft
-
-    jobs = [
-        RecruitJob(
-            member,
-            draw_demonstrations(settings, member.name, seed),
-            settings,
-            folder / member.name,
-            derive_seed("recruit", seed, member.name),
+def recruit_jobs(
+    settings: RecruitSettings, members: Sequence[Member], folder: Path, *, seed: int
+) -> list[TrainJob]:
+    """One job a member (version 0, no adapter yet); its adapter goes to ``folder/<name>``."""
+    return [
+        TrainJob(
+            member=member,
+            examples=draw_demonstrations(settings, member.name, seed),
+            settings=settings.train,
+            folder=folder / member.name,
+            seed=derive_seed("recruit", seed, member.name),
+            version=0,
         )
         for member in members
     ]
-
-    def work(job: RecruitJob) -> TrainResult:
-        return train_sft(
-            workshop.weights,
-            job.member,
-            job.demonstrations,
-            job.settings.train,
-            job.folder,
-            seed=job.seed,
-            version=0,
-            progress=progress,
-        )
-
-    yield from executor.map(work, jobs)
 
 
 def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
@@ -108,15 +74,8 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     members = pool.recruits_from(config)
     with Workshop(config.resources) as workshop:
-        results = recruit(
-            config.pool.recruit,
-            members,
-            folder.resolve(),
-            seed=config.seed,
-            workshop=workshop,
-            executor=LocalExecutor(),
-            progress=progress,
-        )
+        jobs = recruit_jobs(config.pool.recruit, members, folder.resolve(), seed=config.seed)
+        results = workshop.train("recruit", jobs, progress, lambda: None)
         names = [result.member.name for result in results]
     lines = [
         "# Made by `phalanx recruit`; use it with: phalanx run CONFIG pool=THIS_FILE",

@@ -329,6 +329,9 @@ class ResourceSettings(Section):
     merge_adapters: bool = True
     """Set the weights to base + adapter while a member serves: twice as fast on a CPU. Off:
     serve through the adapter (exact where changes are smaller than the weights' precision)."""
+    workers: int = Field(1, ge=1)
+    """Processes that train members side by side on a CPU, each with one thread and the base in
+    memory once more. As many as cores is fastest for small models. On a GPU leave it at 1."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of torch; default: its own choice."""
 

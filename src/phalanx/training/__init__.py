@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phalanx.training.jobs import TrainJob
 from phalanx.training.train import train_dpo, train_sft
 
-__all__ = ["train_dpo", "train_sft"]
+__all__ = ["TrainJob", "train_dpo", "train_sft"]

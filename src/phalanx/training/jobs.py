@@ -1,0 +1,49 @@
+"""One member's training as a small record that can travel to another process."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phalanx.config.schema import OptimiserSettings, TrainSettings
+from phalanx.training.train import train_dpo, train_sft
+from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
+
+if TYPE_CHECKING:
+    from phalanx.weights.store import Weights
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """Pairs are learned by DPO (``settings`` is TrainSettings), demonstrations by SFT."""
+
+    member: Member
+    examples: tuple[PreferencePair, ...] | tuple[Demonstration, ...]
+    settings: OptimiserSettings
+    folder: Path
+    seed: int
+    version: int
+    initial_adapter: str | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps if no example is dropped."""
+        batches = math.ceil(len(self.examples) / self.settings.batch_size) * self.settings.epochs
+        return math.ceil(batches / self.settings.accumulate)
+
+    def run(self, weights: Weights, progress: Progress) -> TrainResult:
+        """Train with weights of this process."""
+        common = {"seed": self.seed, "version": self.version, "progress": progress}
+        if isinstance(self.settings, TrainSettings):
+            return train_dpo(
+                weights,
+                self.member,
+                self.examples,
+                self.settings,
+                self.folder,
+                initial_adapter=self.initial_adapter,
+                **common,
+            )
+        return train_sft(weights, self.member, self.examples, self.settings, self.folder, **common)
