@@ -121,3 +121,19 @@ def test_the_same_run_twice_gives_the_same_ledger_and_adapters(bases, tmp_path):
         )
     assert found[0] == found[2]
     assert found[1] == found[3]
+
+
+def test_training_in_processes_gives_what_training_here_gives(bases, tmp_path):
+    members = [{"name": name, "model": str(bases["chatml"])} for name in ("ada", "bob", "cora")]
+    found = []
+    for name, workers in (("here", 1), ("apart", 2)):
+        config = configuration(members, iterations=1, **{"resources.workers": workers})
+        align(config, tmp_path / name)
+        with Ledger(run_ledger_path(tmp_path / name)) as ledger:
+            contents = ledger.contents()
+            found.append({table: contents[table] for table in ("trainings", "training_steps")})
+        found[-1]["adapters"] = [
+            path.read_bytes()
+            for path in sorted((tmp_path / name / "adapters").rglob("*.safetensors"))
+        ]
+    assert found[0] == found[1]

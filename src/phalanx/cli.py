@@ -215,7 +215,8 @@ def main() -> None:
     """Entry point: errors of the user's making are one message, not a traceback."""
     # Notes of the libraries below to their developers; real faults reach us as exceptions.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|peft|torch")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # for worker processes
+    warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         app()
     except PhalanxError as error:
