@@ -92,7 +92,9 @@ class Run:
     def report(self, path: Path | str | None = None) -> Path:
         """Write the one-page report; default: ``report.html`` in the run folder."""
         target = Path(path) if path else self.folder / "report.html"
-        write_html(self.facts(), target)
+        with self._ledger() as ledger:
+            ledger.refuse_target(target)
+            write_html(gather(ledger), target)
         return target
 
     def export(self, what: str, out: Path | str, **options: Any) -> int:

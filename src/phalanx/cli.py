@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 import warnings
 from pathlib import Path
@@ -201,13 +202,10 @@ def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quie
 
 
 def _show(run, path: Path | None) -> None:
-    from phalanx.report.html import write_html
     from phalanx.report.terminal import summary
 
-    facts = run.facts()
-    target = path or run.folder / "report.html"
-    write_html(facts, target)
-    out.print(summary(facts))
+    target = run.report(path)
+    out.print(summary(run.facts()))
     out.print(f"Report: {target}", markup=False, soft_wrap=True)
 
 
@@ -222,6 +220,9 @@ def main() -> None:
     except PhalanxError as error:
         err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
+    except (OSError, sqlite3.Error) as error:
+        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ class Dispatcher:
                         continue
                     attempts[request.id] = attempts.get(request.id, 0) + 1
                     fresh.append((request, reply, attempts[request.id]))
-                    if reply.error is None or not reply.error.transient or last:
+                    tired = last or attempts[request.id] >= MAX_ATTEMPTS
+                    if reply.error is None or not reply.error.transient or tired:
                         done[request.id] = reply
                         self._retried.add(request.id)
                         self._progress.advance()

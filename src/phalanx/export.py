@@ -176,7 +176,7 @@ def export(
     if first is None:
         raise LedgerError(f"nothing to export: {_why_empty(ledger, what, iteration)}")
     out = Path(out)
-    _check_place(out, format)
+    _check_place(ledger, out, format)
     columns = dict(_kind(what).columns)
     if conversational:
         columns |= dict.fromkeys(("prompt", "chosen", "rejected"), "messages")
@@ -238,8 +238,9 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None) -> str:
     return "the run's reputation rule changed nothing; look at reputation.rule"
 
 
-def _check_place(out: Path, format: str) -> None:
+def _check_place(ledger: Ledger, out: Path, format: str) -> None:
     """A file never replaces a folder, and a data set replaces only another one."""
+    ledger.refuse_target(out)
     if format != "datasets":
         if out.is_dir():
             raise ConfigError(f"{out} is a folder; name a file for the format {format}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import time
@@ -140,10 +141,10 @@ def open_run(session: Session) -> None:
     config, ledger = session.config, session.ledger
     read = instructions_from(config.instructions, seed=config.seed)
     session.instructions, session.items = read.instructions, load_tasks(config)
-    fingerprint = content_id(session.instructions, session.items)
+    fingerprint = content_id(session.instructions, session.items, _files_behind(config))
     stored = ledger.get("config")
     if stored is not None:
-        before = Config.model_validate(json.loads(stored))
+        before = _stored_config(session.folder, stored)
         changed = differences(before, config)
         if changed:
             key, old, new = changed[0]
@@ -153,11 +154,15 @@ def open_run(session: Session) -> None:
             )
         if ledger.get("inputs") != fingerprint:
             raise LedgerError(
-                f"the instructions or evaluation items of {session.folder} have changed since it "
-                "was started; restore them, or choose another folder with --out"
+                f"the instructions or evaluation items of {session.folder}, or a file that its "
+                "configuration names, have changed since it was started; restore them, or choose "
+                "another folder with --out"
             )
-        if config.iterations > before.iterations:
-            ledger.extend(config.model_dump_json(), config.iterations)
+        _change_length(session, before)
+        made_with = ledger.get("phalanx_version")
+        if made_with != __version__:
+            ledger.event("version", f"continued with {__version__}, started with {made_with}")
+            session.progress.say(f"Note: this run was started with phalanx {made_with}")
         return
     members = pool.members_from(config)
     facts = {
@@ -177,6 +182,52 @@ def open_run(session: Session) -> None:
     ledger.record_start(facts, ready, session.instructions)
 
 
+def _files_behind(config: Config) -> list[str]:
+    """Hashes of the files that the configuration names and whose content decides results.
+
+    Base weights are not read for this: they are large, and a base that changed under its name
+    shows in its answers only.
+    """
+    paths = [config.judge.template]
+    paths += [str(m.model).removeprefix("script:") for m in config.pool.members if m.model]
+    recruit_data = config.pool.recruit.data if config.pool.recruit else None
+    paths.append(recruit_data)
+    for member in config.pool.members:
+        if member.adapter:
+            folder = Path(member.adapter)
+            paths += [
+                str(folder / "adapter_config.json"),
+                str(folder / "adapter_model.safetensors"),
+            ]
+    files = [Path(path) for path in paths if path and not path.startswith(("builtin:", "hub:"))]
+    small = [path for path in files if path.suffix != ".gguf" and path.is_file()]
+    return [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in small]
+
+
+def _stored_config(folder: Path, stored: str) -> Config:
+    try:
+        return Config.model_validate(json.loads(stored))
+    except ValueError as error:
+        raise LedgerError(
+            f"{folder} was made by a version of phalanx whose configuration this one cannot "
+            f"read; use that version, or another folder with --out ({error})"
+        ) from None
+
+
+def _change_length(session: Session, before: Config) -> None:
+    """A run may go on to more iterations, or be content with fewer, but not unmake one."""
+    config, ledger = session.config, session.ledger
+    if config.iterations == before.iterations:
+        return
+    recorded = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
+    if config.iterations < recorded:
+        raise LedgerError(
+            f"{session.folder} has {recorded} iterations already; iterations cannot be "
+            f"{config.iterations}"
+        )
+    ledger.set_length(config.model_dump_json(), config.iterations)
+
+
 def prepare_pool(session: Session) -> None:
     """Make the recruits that do not exist yet."""
     settings = session.config.pool.recruit
@@ -194,7 +245,7 @@ def prepare_pool(session: Session) -> None:
 
 
 def learn(session: Session, number: int) -> None:
-    """Train every learner on the iteration's pairs; each one is recorded as it ends."""
+    """Train every learner on the iteration's pairs; recorded one by one, in pool order."""
     config, ledger = session.config, session.ledger
     done = ledger.trained(number)
     members = [m for m in ledger.members(number - 1) if m.name not in done]
@@ -239,7 +290,7 @@ def measure(session: Session, number: int) -> None:
 
 
 def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
-    """The kept pairs of an iteration, in the order of its duels."""
+    """The kept pairs of an iteration, in the order of their ids: the same in every process."""
     rows = ledger.query(
         "SELECT p.*, i.text AS instruction_text, i.domain FROM pairs p JOIN instructions i "
         "ON i.id = p.instruction WHERE p.iteration = ? AND p.dropped = '' ORDER BY p.id",
@@ -295,7 +346,9 @@ def _start_of(session: Session, number: int) -> Iteration:
         }
         state = {"standings": standings, "reliability": {}, "faded": {}}
     standings: dict[str, Standing] = state["standings"]
-    judged = ledger.count("outcomes", "iteration < ? AND status IN ('decided', 'tie')", (number,))
+    judged = ledger.count(
+        "outcomes", "iteration < ? AND num_judges > 0 AND status IN ('decided', 'tie')", (number,)
+    )
     if getattr(config.reputation, "restart_each_iteration", False):
         judged = 0
         standings = {name: replace(s, changes=()) for name, s in standings.items()}
@@ -316,6 +369,12 @@ def _start_of(session: Session, number: int) -> Iteration:
 def _refuse_unreadable(result: IterationResult, config: Config) -> None:
     asked, unreadable = result.metrics["num_judgments"], result.metrics["num_unreadable"]
     limit = config.judge.max_unreadable
+    if limit < 1 and all(o.status in ("unanswered", "no_quorum") for o in result.outcomes):
+        reasons = sorted({outcome.reason for outcome in result.outcomes})
+        raise JudgmentError(
+            f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
+            "at the failed rows (phalanx export RUN responses); they are asked again next time"
+        )
     if asked and unreadable > limit * asked:
         reasons = sorted({judgment.reason for judgment in result.judgments if judgment.reason})
         raise JudgmentError(

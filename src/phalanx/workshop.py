@@ -70,7 +70,7 @@ class Workshop:
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
         """
-        if self._resources.workers == 1 or len(jobs) == 1:
+        if self._resources.workers == 1:
             stoppable = Stoppable(progress, check_stop)
             yield from LocalExecutor().map(lambda job: job.run(self.weights, stoppable), jobs)
             return
@@ -91,6 +91,8 @@ class Workshop:
             yield from self._processes.map(_train_in_worker, jobs, poll)
         finally:
             progress.finish()
+            while not self._steps.empty():
+                self._steps.get()
 
     def _make(self, name: str) -> Engine:
         if name == "scripted":

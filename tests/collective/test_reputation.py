@@ -35,7 +35,7 @@ def duel(number: int, left: str, right: str) -> Duel:
 
 def decided(number: int, left: float, right: float) -> Outcome:
     winner = "left" if left > right else "right"
-    return Outcome(f"d{number}", "decided", winner, left, right)
+    return Outcome(f"d{number}", "decided", winner, left, right, num_judges=2)
 
 
 def test_k_decays_per_duel_and_stops_at_the_minimum():
@@ -132,7 +132,7 @@ def test_independent_duels_may_come_in_any_order_under_elo(scores):
     """No member in two duels: with a rule that has no clock the order cannot matter."""
     duels = [duel(n, f"l{n}", f"r{n}") for n in range(len(scores))]
     outcomes = {
-        f"d{n}": decided(n, *pair) if pair[0] != pair[1] else Outcome(f"d{n}", "tie")
+        f"d{n}": decided(n, *pair) if pair[0] != pair[1] else Outcome(f"d{n}", "tie", num_judges=2)
         for n, pair in enumerate((float(a), float(b)) for a, b in scores)
     }
     standings = {name: Standing() for d in duels for name in d.contestants}

@@ -36,8 +36,8 @@ def _known(score: float | None) -> bool:
 def aggregate(scores: Sequence[float | None], weights: Sequence[float]) -> Aggregate:
     """Weighted mean over the judges that answered, weights renormalised over them.
 
-    Raises ValueError for unequal lengths, negative or non-finite weights, or weights that are
-    zero for every judge that answered.
+    Raises TypeError for a score that is no number; ValueError for unequal lengths, negative or
+    non-finite weights, or weights that are zero for every judge that answered.
     """
     if len(scores) != len(weights):
         raise ValueError(f"{len(scores)} scores but {len(weights)} weights")

@@ -80,7 +80,9 @@ def update_elo(
     left: Standing, right: Standing, left_score: float, settings: EloReputation
 ) -> tuple[Standing, Standing]:
     """``left_score`` is 1, 0.5 or 0. Zero-sum except at the floor."""
-    expected = 1 / (1 + 10 ** ((right.value - left.value) / settings.spread))
+    # Clamped: beyond odds of 10^30 the expected score is 0 or 1 in any case.
+    exponent = max(-30.0, min(30.0, (right.value - left.value) / settings.spread))
+    expected = 1 / (1 + 10**exponent)
     step = settings.k * (left_score - expected)
 
     def moved(standing: Standing, change: float) -> Standing:
@@ -140,13 +142,18 @@ def update_all(
 ) -> tuple[dict[str, Standing], list[ReputationChange]]:
     """Run an iteration's judged duels, in order, through the chosen rule.
 
-    Duels without an outcome (no quorum, unanswered) change nothing. ``num_duels_before`` carries
-    K's decay over iterations; ``faded`` multiplies contestants' scores (see :func:`fade`).
+    Duels that no judge saw (no quorum, unanswered, identical responses) change nothing.
+    ``num_duels_before`` carries K's decay over iterations; ``faded`` multiplies contestants'
+    scores (see :func:`fade`).
     """
     current = dict(standings)
     if isinstance(settings, FrozenReputation):
         return current, []
-    judged = [duel for duel in duels if outcomes[duel.id].status in ("decided", "tie")]
+    judged = [
+        duel
+        for duel in duels
+        if outcomes[duel.id].status in ("decided", "tie") and outcomes[duel.id].num_judges
+    ]
     if isinstance(settings, BradleyTerryReputation):
         results = [(duel.left, duel.right, _left_score(outcomes[duel.id])) for duel in judged]
         fitted = fit_bradley_terry(current, results, settings)

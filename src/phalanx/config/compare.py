@@ -11,15 +11,14 @@ RESUME_FREE = (
     "iterations",
     "output",
     "judge.max_unreadable",
-    "resources.device",
     "resources.gpus",
     "resources.keep_all_loaded",
-    "resources.threads",
     "pool.members.*.gpus",
 )
 """Keys that may change between the start of a run and its resumption. They say where and when
-work is done, or when to stop, not what is computed. ``batch_size``, ``batch_tokens`` and
-``merge_adapters`` are not free: another batch is another rounding."""
+work is done, or when to stop, not what is computed. ``device``, ``threads``,
+``workers``, ``batch_size``, ``batch_tokens`` and ``merge_adapters`` are not free: they round
+differently."""
 
 
 def differences(

@@ -236,10 +236,13 @@ def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
             return text
         if text.startswith("script:"):
             return f"script:{find(text.removeprefix('script:'))}"
-        given = FilePath(text).expanduser()
-        for candidate in (folder / given, given):
-            if candidate.exists():
-                return str(candidate.absolute())
+        try:
+            given = FilePath(text).expanduser()
+            for candidate in (folder / given, given):
+                if candidate.exists():
+                    return str(candidate.absolute())
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"{text[:80]!r} cannot be a path: {error}") from None
         return text
 
     for pattern in PATH_KEYS:

@@ -6,6 +6,7 @@ never an object. Keys given twice are refused, all of them in one message.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -42,6 +43,8 @@ def read_file(path: FilePath, name: str = "") -> Source:
         raise ConfigError(f"{name}: is a folder, not a YAML file") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{name}: is not UTF-8 text (byte {error.start})") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name[:80]}: cannot be read: {error}") from None
     return read_text(text, name)
 
 
@@ -71,7 +74,19 @@ def read_text(text: str, name: str) -> Source:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: expected a mapping of keys, got {describe(data)}")
+    odd = [key for key in _all_keys(data) if not isinstance(key, str)]
+    if odd:
+        raise ConfigError(f"{name}: keys must be text, got {', '.join(map(repr, odd[:5]))}")
     return Source(data, places)
+
+
+def _all_keys(data: Any) -> Iterator[Any]:
+    if isinstance(data, dict):
+        yield from data
+        data = list(data.values())
+    if isinstance(data, list):
+        for item in data:
+            yield from _all_keys(item)
 
 
 def read_value(text: str) -> Any:

@@ -299,6 +299,12 @@ def _judging(config: Config) -> Iterator[Fault]:
     if judge.low >= judge.high:
         text = f"the lowest score {judge.low} is not below the highest {judge.high} (judge.high)"
         yield Fault(("judge", "low"), text)
+    if judge.protocol == "likelihood" and getattr(config.reputation, "fade", "none") != "none":
+        text = (
+            "the fade-out multiplies scores, and log-likelihoods are negative: it would lift those "
+            "it is to fade; use none, or another judge.protocol"
+        )
+        yield Fault(("reputation", "fade"), text)
     if judge.template is not None:
         if judge.protocol == "likelihood":
             text = "has no use with the likelihood protocol, which has no prompt; remove it"

@@ -24,6 +24,8 @@ class Section(BaseModel):
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+# Far beyond any use; keeps sums and powers of reputations finite.
+Points = Annotated[float, Field(gt=0, le=1e9)]
 
 
 class LoraSettings(Section):
@@ -77,7 +79,7 @@ class MemberSettings(Section):
     """A pure judge has `[judge]`; a frozen member `[contest, judge]`."""
     family: str = ""
     """Members of one family may share blind spots; used by reports and family weights."""
-    reputation: float | None = Field(None, gt=0)
+    reputation: float | None = Field(None, gt=0, le=1e9)
     """Reputation at the start; default: the reputation rule's own."""
     gpus: int = Field(0, ge=0)
     """GPUs the member holds while loaded; 0 means it shares the run's device."""
@@ -196,13 +198,13 @@ class AggregateSettings(Section):
 
 class SpartaReputation(Section):
     rule: Literal["sparta"] = "sparta"
-    initial: Positive = 100
+    initial: Points = 100
     """Reputation at the start, unless a member has its own."""
     deviation: Positive = 0.5
     """Deviation at the start."""
-    k_start: Positive = 10
+    k_start: Points = 10
     """K at the start of the run."""
-    k_min: Positive = 5
+    k_min: Points = 5
     """K never falls below this."""
     k_decay: Share = 0.9
     """How fast K falls."""
@@ -227,11 +229,11 @@ class SpartaReputation(Section):
 
 class EloReputation(Section):
     rule: Literal["elo"] = "elo"
-    initial: Positive = 100
+    initial: Points = 100
     """Reputation at the start, unless a member has its own."""
-    k: Positive = 4
+    k: Points = 4
     """Largest change in one duel."""
-    spread: Positive = 40
+    spread: Points = 40
     """A lead of this much means odds of ten to one."""
     floor: float = Field(1, ge=0)
     """Reputations never fall below this."""
@@ -239,9 +241,9 @@ class EloReputation(Section):
 
 class BradleyTerryReputation(Section):
     rule: Literal["bradley_terry"] = "bradley_terry"
-    initial: Positive = 100
+    initial: Points = 100
     """Reputation at the start, and the mean of every fit."""
-    spread: Positive = 20
+    spread: Points = 20
     """Reputation points for one unit of the fitted log-strength."""
     regularise: Positive = 0.1
     """Pulls members with few duels towards the middle (choix's alpha)."""
@@ -251,7 +253,7 @@ class BradleyTerryReputation(Section):
 
 class FrozenReputation(Section):
     rule: Literal["frozen"] = "frozen"
-    initial: Positive = 100
+    initial: Points = 100
     """Reputation throughout, unless a member has its own."""
 
 

@@ -47,6 +47,7 @@ _RULE_KEYS = {
 def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
     """Read ``script:default`` or ``script:PATH``. Raises ConfigError that lists every fault."""
     from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     name = source.removeprefix(PREFIX)
     path = resources.files("phalanx.engines") / "scripts" / f"{name}.yaml"
@@ -54,18 +55,36 @@ def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
         path = Path(name)
     if not path.is_file():
         raise ConfigError(f"script {name!r} is neither a file nor one that ships: default")
-    script = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    try:
+        script = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"is not YAML: {error}", where=str(path)) from None
+    lists = isinstance(script, dict) and all(isinstance(r, list) for r in script.values())
+    if not lists or not set(script) <= set(_KINDS):
+        raise ConfigError(f"expected lists of rules under {', '.join(_KINDS)}", where=str(path))
     faults = []
-    if not isinstance(script, dict) or not set(script) <= set(_KINDS):
-        raise ConfigError(f"expected the keys {', '.join(_KINDS)}", where=str(path))
     for kind, rules in script.items():
-        for number, rule in enumerate(rules):
-            unknown = set(rule) - _RULE_KEYS
-            if unknown or "when" not in rule:
-                faults.append(f"{kind}[{number}]: needs `when`; unknown keys {sorted(unknown)}")
+        faults += [
+            f"{kind}[{number}]: {fault}"
+            for number, rule in enumerate(rules)
+            for fault in [_rule_fault(rule)]
+            if fault
+        ]
     if faults:
         raise ConfigError(faults, where=str(path))
     return script
+
+
+def _rule_fault(rule: Any) -> str:
+    if not isinstance(rule, dict) or "when" not in rule:
+        return "a rule is a mapping with the key `when`"
+    if unknown := set(rule) - _RULE_KEYS:
+        return f"unknown keys {sorted(map(str, unknown))}"
+    try:
+        re.compile(str(rule["when"]))
+    except re.error as error:
+        return f"`when` is no regular expression: {error}"
+    return ""
 
 
 class ScriptedEngine:

@@ -97,8 +97,9 @@ def _result(future: Future, poll: Callable[[], None]) -> Any:
         try:
             return future.result(timeout=_POLL_S)
         except NotYet:
+            # Done by now: a result, or what the job raised (which may be a TimeoutError too).
             if future.done():
-                raise  # the job's own
+                return future.result()
         except BrokenProcessPool as error:
             raise EngineError(
                 "a worker process died (out of memory, or killed); nothing recorded is lost: "

@@ -75,27 +75,32 @@ class Ledger:
         if not writable and not self.path.exists():
             raise LedgerError(f"no run in {self.path.parent}: {self.path.name} does not exist")
         if writable:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = RunLock(self.path.parent)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = RunLock(self.folder)
+            except OSError as error:
+                raise LedgerError(f"{self.folder} cannot be a run's folder: {error}") from None
             self._db = sqlite3.connect(self.path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
         else:
+            # as_uri quotes what SQLite would read as the start of parameters (#, ?, %).
             self._db = sqlite3.connect(
-                f"file:{self.path.resolve()}?mode=ro", uri=True, isolation_level=None
+                self.path.resolve().as_uri() + "?mode=ro", uri=True, isolation_level=None
             )
         self._db.row_factory = sqlite3.Row
         try:
+            if writable:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
             self._check_schema()
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise LedgerError(f"{self.path} is not a ledger, or is damaged: {error}") from None
         except BaseException:
             self.close()
             raise
 
     def _check_schema(self) -> None:
-        try:
-            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{self.path} is not a ledger: {error}") from None
+        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if not tables and self.writable:
             with self.transaction():
                 for statement in SCHEMA.split(";"):
@@ -178,8 +183,8 @@ class Ledger:
             )
             self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
 
-    def extend(self, config: str, iterations: int) -> None:
-        """A run goes on to more iterations: its configuration changes and it is not finished."""
+    def set_length(self, config: str, iterations: int) -> None:
+        """A run gets another number of iterations: it is not finished until the loop says so."""
         with self.transaction():
             self._put("config", config)
             self._put("num_iterations", str(iterations))
@@ -329,6 +334,15 @@ class Ledger:
         return self.get(f"evaluated:{iteration}") is not None
 
     # ---- reading back ---------------------------------------------------------------------
+
+    def refuse_target(self, path: Path | str) -> None:
+        """Raise LedgerError where writing to ``path`` would harm the run itself."""
+        target, folder = Path(path).resolve(), self.folder.resolve()
+        own = {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", "lock", "adapters"}
+        if target == folder or target in {folder / name for name in own}:
+            raise LedgerError(f"{path} belongs to the run itself; write to another file")
+        if target.is_relative_to(folder / "adapters"):
+            raise LedgerError(f"{path} is among the run's adapters; write to another folder")
 
     def count(self, table: str, where: str = "1", values: Sequence[Any] = ()) -> int:
         return self._db.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0]

@@ -19,6 +19,7 @@ from phalanx.collective.preference import make_pairs
 from phalanx.collective.reputation import fade, update_all
 from phalanx.config.schema import AggregateSettings, AnswerSettings, Config
 from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.pool import judges_of
 from phalanx.types import (
     Ask,
     Duel,
@@ -84,13 +85,9 @@ def _answer_requests(
     return requests
 
 
-def _judges_of(duel: Duel, iteration: Iteration, config: Config) -> list[Member]:
+def _asked_judges(duel: Duel, iteration: Iteration, config: Config) -> Sequence[Member]:
     """Everybody who may judge and is not in the duel; a random few where so configured."""
-    judges = [
-        member
-        for member in iteration.members
-        if "judge" in member.roles and member.name not in duel.contestants
-    ]
+    judges = judges_of(duel, iteration.members)
     if config.judge.per_duel is None or config.judge.per_duel >= len(judges):
         return judges
     rng = derived_random("judges", iteration.seed, iteration.number, duel.id)
@@ -106,7 +103,7 @@ def _judge(
         if answers.gap(duel) or answers.identical(duel):
             continue
         texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
-        for judge in _judges_of(duel, iteration, config):
+        for judge in _asked_judges(duel, iteration, config):
             requests = judge_requests(
                 duel, texts, judge, config.judge, seed_parts=(iteration.seed, iteration.number)
             )

@@ -20,6 +20,20 @@ def content_faults(config: Config) -> Iterator[Fault]:
     yield from _recruits(config)
     yield from _tasks(config)
     yield from _template(config)
+    yield from _scripts(config)
+
+
+def _scripts(config: Config) -> Iterator[Fault]:
+    """The rule files of scripted members."""
+    from phalanx.engines.scripted import PREFIX, load_script
+
+    for position, member in enumerate(config.pool.members):
+        source = member.model or ""
+        if member.engine == "scripted" and Path(source.removeprefix(PREFIX)).is_file():
+            try:
+                load_script(source)
+            except ConfigError as error:
+                yield Fault(("pool", "members", position, "model"), str(error))
 
 
 def _is_local(source: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _plan(config: Config, found: Sequence[Fault], complete: bool) -> Plan:
     bases = bases_of(config, members, None if complete else PAPER_SIZE)
     speed = device_speed(config)
     items = _evaluation_items(config)
-    measurings = 1 + len([n for n in range(1, config.iterations + 1) if _measured(n, config)])
+    measurings = 1 + math.ceil(config.iterations / config.evaluate.every)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in found if f.level == "note"]
     recruit = config.pool.recruit
@@ -156,10 +157,6 @@ def _paper_pool() -> tuple[Member, ...]:
 
 def _names(members: Sequence[Member]) -> tuple[str, ...]:
     return tuple(member.name for member in members)
-
-
-def _measured(number: int, config: Config) -> bool:
-    return number % config.evaluate.every == 0 or number == config.iterations
 
 
 def _instructions(config: Config) -> Instructions:
