@@ -122,3 +122,29 @@ def test_another_schema_is_refused(ledger):
     ledger.close()
     with pytest.raises(LedgerError, match="schema 99"):
         Ledger(ledger.path)
+
+
+@pytest.mark.parametrize("name", ["r#1", "r?x", "r%41", "r mit Lücke"])
+def test_any_folder_name_works(name, tmp_path):
+    """SQLite reads #, ? and % in a file name as something else, unless they are quoted."""
+    path = run_ledger_path(tmp_path / name)
+    with Ledger(path, writable=True) as opened:
+        opened.put("key", "value")
+    with Ledger(path) as reader:
+        assert reader.get("key") == "value"
+        with pytest.raises(sqlite3.OperationalError):
+            reader.put("key", "other")
+    assert [item.name for item in tmp_path.iterdir()] == [name]
+
+
+def test_nothing_is_written_over_the_run(ledger):
+    for own in ("ledger.sqlite", "lock", "adapters/x", "adapters", ".", "../run/ledger.sqlite-wal"):
+        with pytest.raises(LedgerError, match="run"):
+            ledger.refuse_target(ledger.folder / own)
+    ledger.refuse_target(ledger.folder / "report.html")
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "run").write_text("x", encoding="utf-8")
+    with pytest.raises(LedgerError, match="cannot be a run's folder"):
+        Ledger(run_ledger_path(tmp_path / "run"), writable=True)

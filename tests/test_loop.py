@@ -241,3 +241,45 @@ def test_reputations_are_those_of_the_pool_in_every_iteration(tmp_path):
         first = ledger.state(1)["standings"]
         changes = ledger.query("SELECT * FROM reputations WHERE iteration = 2 ORDER BY position")
         assert changes[0]["before"] == first[changes[0]["member"]].value
+
+
+def test_a_run_in_which_every_answer_fails_stops(tmp_path):
+    path = tmp_path / "broken.yaml"
+    path.write_text(
+        "sampling:\n  - {when: ., fail: {kind: engine, message: out of memory}}\n",
+        encoding="utf-8",
+    )
+    config = load(ROOT / "configs/smoke/rubric.yaml", {"pool": {"members": pool_of(path)}})
+    with pytest.raises(JudgmentError, match="none of 6 duels has an outcome"):
+        align(config, tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.get("finished") is None
+        assert ledger.count("duels") == 0
+
+
+def test_a_changed_template_is_refused_on_resume(tmp_path):
+    template = tmp_path / "mine.txt"
+    template.write_text('Rate {response} to {instruction} as {"score": n}', encoding="utf-8")
+    path = ROOT / "configs/smoke/rubric.yaml"
+    words = [f"judge.template={template}", "judge.max_unreadable=1.0"]
+    align(load(path, [*words, "iterations=1"]), tmp_path / "run")
+    template.write_text('Grade {response} to {instruction} as {"score": n}', encoding="utf-8")
+    with pytest.raises(LedgerError, match="a file that its configuration names"):
+        align(load(path, [*words, "iterations=2"]), tmp_path / "run")
+
+
+def test_iterations_cannot_be_unmade(tmp_path):
+    path = ROOT / "configs/smoke/rubric.yaml"
+    align(load(path, ["iterations=2"]), tmp_path / "run")
+    with pytest.raises(LedgerError, match="has 2 iterations already"):
+        align(load(path, ["iterations=1"]), tmp_path / "run")
+
+
+def test_exports_and_reports_spare_the_run(tmp_path):
+    import phalanx
+
+    run = phalanx.run(load(ROOT / "configs/smoke/rubric.yaml"), out=tmp_path / "run")
+    for write in (run.report, lambda path: run.export("preferences", path)):
+        with pytest.raises(LedgerError, match="belongs to the run"):
+            write(tmp_path / "run" / "ledger.sqlite")
+    assert run.preferences()
