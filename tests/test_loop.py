@@ -283,3 +283,16 @@ def test_exports_and_reports_spare_the_run(tmp_path):
         with pytest.raises(LedgerError, match="belongs to the run"):
             write(tmp_path / "run" / "ledger.sqlite")
     assert run.preferences()
+
+
+def test_a_run_that_never_answered_can_be_started_anew(tmp_path):
+    """A first start that failed must not bind the folder to a configuration that never worked."""
+    path = ROOT / "configs/smoke/rubric.yaml"
+    with pytest.raises(Interrupted):
+        align(load(path), tmp_path / "run", progress=Interrupting(1))
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.is_untouched()
+    changed = load(path, ["answer.temperature=0.9"])
+    align(changed, tmp_path / "run")
+    align(changed, tmp_path / "whole")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")

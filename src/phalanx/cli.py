@@ -71,7 +71,7 @@ def demo(
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("phalanx.yaml"),
-    preset: Annotated[str, typer.Option(help="Start from this preset.")] = "sparta",
+    preset: Annotated[str, typer.Option(help="Start from this preset.")] = "sparta-small",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Write a commented configuration to start from."""
@@ -159,7 +159,10 @@ def export(
         str, typer.Argument(metavar="WHAT", help="preferences, judgments, responses, reputations")
     ],
     path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],
-    format_: Annotated[str, typer.Option("--format", help="jsonl, parquet or datasets")] = "jsonl",
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help="jsonl, parquet or datasets; default: by the name's ending"),
+    ] = None,
     conversational: Annotated[
         bool, typer.Option("--conversational", help="Lists of {role, content} instead of text.")
     ] = False,
@@ -168,8 +171,9 @@ def export(
     """Write a run's rows for other tools: preference pairs load into TRL as they are."""
     from phalanx.api import open_run
 
+    by_ending = "parquet" if path.suffix == ".parquet" else "jsonl"
     count = open_run(folder).export(
-        what, path, format=format_, conversational=conversational, iteration=iteration
+        what, path, format=format_ or by_ending, conversational=conversational, iteration=iteration
     )
     out.print(f"Wrote {count} {what} to {path}", markup=False)
 

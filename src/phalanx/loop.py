@@ -143,6 +143,9 @@ def open_run(session: Session) -> None:
     session.instructions, session.items = read.instructions, load_tasks(config)
     fingerprint = content_id(session.instructions, session.items, _files_behind(config))
     stored = ledger.get("config")
+    if stored is not None and ledger.is_untouched():
+        ledger.forget_start()  # nothing was answered yet, so there is nothing to be true to
+        stored = None
     if stored is not None:
         before = _stored_config(session.folder, stored)
         changed = differences(before, config)

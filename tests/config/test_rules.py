@@ -135,7 +135,9 @@ def test_adapter_folders(tmp_path: Path) -> None:
     for name in ("alice", "bert"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "adapter_config.json").write_text("{}")
-    (tmp_path / "alice" / "adapter_model.safetensors").write_bytes(b"")
+    (tmp_path / "alice" / "adapter_model.safetensors").write_bytes(
+        (2).to_bytes(8, "little") + b"{}"
+    )
     (tmp_path / "empty").mkdir()
 
     def fault_of(adapter: str) -> str:
@@ -171,3 +173,17 @@ def test_notes() -> None:
     assert "512 tokens do not hold a response of answer.max_new_tokens = 512" in note
     (note,) = rules.notes(sound(judge={"per_duel": 2}))
     assert "asks 2 judges" in note
+
+
+def test_a_cut_off_adapter_is_a_fault(tmp_path) -> None:
+    from phalanx.config import load
+    from phalanx.errors import ConfigError
+
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}", encoding="utf-8")
+    (folder / "adapter_model.safetensors").write_bytes(b"version https://git-lfs")
+    members = [{"name": name, "adapter": str(folder)} for name in ("ada", "bob", "cora")]
+    pool = {"base": "builtin:smollm2-135m", "members": members}
+    with pytest.raises(ConfigError, match=r"3 faults[\s\S]*not a safetensors file \(23 bytes"):
+        load("preset:sparta", {"pool": pool, "instructions": {"source": "builtin:skills"}})

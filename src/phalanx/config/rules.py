@@ -190,7 +190,22 @@ def _adapter_problem(member: MemberSettings, config: Config) -> str | None:
             f"{member.name}'s adapter folder {adapter} has no .safetensors file "
             "(other formats are not loaded: they can run code)"
         )
+    broken = [file for file in sorted(folder.glob("*.safetensors")) if not _has_header(file)]
+    if broken:
+        size = broken[0].stat().st_size
+        return (
+            f"{member.name}'s adapter: {broken[0]} is not a safetensors file ({size} bytes; cut "
+            "off, or a pointer of Git LFS?)"
+        )
     return None
+
+
+def _has_header(file: FilePath) -> bool:
+    """Whether a safetensors file is as long as its first eight bytes say, at least."""
+    with file.open("rb") as opened:
+        head = opened.read(8)
+        length = int.from_bytes(head, "little") if len(head) == 8 else 0
+        return 2 <= length <= file.stat().st_size - 8 and opened.read(1) == b"{"
 
 
 def _adapters_near(folder: FilePath, member: MemberSettings, config: Config) -> list[str]:

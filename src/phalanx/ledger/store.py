@@ -183,6 +183,17 @@ class Ledger:
             )
             self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
 
+    def is_untouched(self) -> bool:
+        """Whether nothing was answered, trained or decided yet."""
+        return not any(map(self.count, ("responses", "trainings", "states")))
+
+    def forget_start(self) -> None:
+        """Undo :meth:`record_start`."""
+        with self.transaction():
+            for table in ("members", "instructions"):
+                self._db.execute(f"DELETE FROM {table}")
+            self._db.execute("DELETE FROM run WHERE key != 'schema_version'")
+
     def set_length(self, config: str, iterations: int) -> None:
         """A run gets another number of iterations: it is not finished until the loop says so."""
         with self.transaction():
