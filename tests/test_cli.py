@@ -52,6 +52,12 @@ def test_reading_verbs(verb, run_folder):
     assert "ada" in done.stdout
 
 
+def test_a_report_for_a_pull_request(run_folder, tmp_path):
+    done = phalanx("report", run_folder, "--out", tmp_path / "report.md")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("#")
+
+
 def test_export_and_its_refusals(run_folder, tmp_path):
     out = tmp_path / "pairs.jsonl"
     done = phalanx("export", run_folder, "preferences", "--out", out)

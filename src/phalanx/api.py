@@ -23,6 +23,7 @@ from phalanx.loop import align
 from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
+from phalanx.report.markdown import write_markdown
 from phalanx.types import Member, Progress
 from phalanx.workshop import Workshop
 
@@ -90,11 +91,12 @@ class Run:
             return gather(ledger)
 
     def report(self, path: Path | str | None = None) -> Path:
-        """Write the one-page report; default: ``report.html`` in the run folder."""
+        """Write the report: ``report.html`` in the run folder, or ``path``; ``.md`` is Markdown."""
         target = Path(path) if path else self.folder / "report.html"
         with self._ledger() as ledger:
             ledger.refuse_target(target)
-            write_html(gather(ledger), target)
+            write = write_markdown if target.suffix == ".md" else write_html
+            write(gather(ledger), target)
         return target
 
     def export(self, what: str, out: Path | str, **options: Any) -> int:

@@ -143,7 +143,8 @@ def status(folder: RunFolder) -> None:
 def report(
     folder: RunFolder,
     path: Annotated[
-        Path | None, typer.Option("--out", help="The HTML file. Default: RUN/report.html.")
+        Path | None,
+        typer.Option("--out", help="The file (.html, or .md). Default: RUN/report.html."),
     ] = None,
 ) -> None:
     """Print the summary and write the one-page HTML report."""
