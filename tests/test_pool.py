@@ -91,13 +91,6 @@ def test_roles() -> None:
     assert names(pool.judges_of(duel, made)) == ["cora", "dan"]
 
 
-def test_advance_makes_a_new_member() -> None:
-    (ada,) = pool.members_from(config(base="org/b", members=[{"name": "ada", "system": "s"}]))
-    trained = pool.advance(ada, "runs/x/ada")
-    assert (trained.key, trained.adapter, trained.system) == ("ada@1", "runs/x/ada", "s")
-    assert (ada.key, ada.adapter) == ("ada@0", None)
-
-
 def test_starting_reputations() -> None:
     made = config(base="org/b", members=[{"name": "ada", "reputation": 120}, {"name": "bob"}])
     assert pool.starting_reputations(made) == {"ada": 120}

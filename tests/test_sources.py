@@ -18,7 +18,6 @@ from phalanx.sources import (
     instructions_from,
     read_demonstrations,
     read_instructions,
-    split_off,
 )
 from phalanx.types import Demonstration, Instruction
 
@@ -343,23 +342,6 @@ def test_demonstrations(tmp_path: Path) -> None:
 
 def some(count: int) -> list[Instruction]:
     return [Instruction(f"i{n}", f"text {n}", f"d{n % 3}") for n in range(count)]
-
-
-def test_split_off_is_stratified_and_does_not_depend_on_order() -> None:
-    rows = some(60)
-    rest, part = split_off(rows, 0.3, seed=1)
-    assert sorted((*rest, *part), key=rows.index) == rows
-    assert [sum(row.domain == d for row in part) for d in ("d0", "d1", "d2")] == [6, 6, 6]
-    assert set(split_off(rows[::-1], 0.3, seed=1)[1]) == set(part)
-    assert set(split_off(rows, 0.3, seed=2)[1]) != set(part)
-    assert split_off(rows, 0, seed=1)[1] == ()
-    assert split_off(rows, 1, seed=1)[0] == ()
-
-
-def test_split_off_keeps_equal_texts_together() -> None:
-    rows = [*some(30), *[Instruction(f"again{n}", f"text {n}", f"d{n % 3}") for n in range(30)]]
-    rest, part = split_off(rows, 0.5, seed=0)
-    assert not {row.text for row in rest} & {row.text for row in part}
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from phalanx.config.schema import Config, MemberSettings
@@ -88,12 +87,3 @@ def with_role(members: Sequence[Member], role: str) -> tuple[Member, ...]:
 def judges_of(duel: Duel, members: Sequence[Member]) -> tuple[Member, ...]:
     """The judges who may judge this duel: nobody judges a duel they are in."""
     return tuple(member for member in judges(members) if member.name not in duel.contestants)
-
-
-def advance(member: Member, adapter: str) -> Member:
-    """The next version of a member, with the adapter that training wrote. ``member`` stays.
-
-    >>> advance(Member(name="ada", base="b"), "runs/x/ada").key
-    'ada@1'
-    """
-    return dataclasses.replace(member, adapter=adapter, version=member.version + 1)

@@ -7,15 +7,15 @@ unless the user asked for it. Zero usable rows is an error, never an empty succe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal, TypeVar
+from typing import Literal
 
 from phalanx import skills
 from phalanx.config.schema import InstructionSettings
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.identity import content_id, derived_random
 from phalanx.rows import BadRow, Row, read_rows
 from phalanx.types import Demonstration, Instruction
 
@@ -228,36 +228,6 @@ def read_demonstrations(path: str) -> tuple[Demonstration, ...]:
 def clean_text(text: str) -> str:
     """Join surrogate pairs and replace lone halves by U+FFFD, so that the text can be saved."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-Item = TypeVar("Item", Instruction, Demonstration)
-
-
-def split_off(
-    items: Iterable[Item], share: float, seed: int
-) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Split into (rest, part), ``part`` holding about ``share`` of each domain.
-
-    Which items go follows from their text and the seed alone, not from their order; equal texts
-    stay together. Both halves keep the order given.
-    """
-    if not 0 <= share <= 1:
-        raise ConfigError(f"a share lies between 0 and 1, got {share}")
-    kept = tuple(items)
-    texts: dict[str, set[str]] = {}
-    for item in kept:
-        texts.setdefault(item.domain, set()).add(_text_of(item))
-    chosen: set[tuple[str, str]] = set()
-    for domain, group in texts.items():
-        ranked = sorted(group, key=lambda text: (derive_seed("split", seed, text), text))
-        chosen.update((domain, text) for text in ranked[: round(share * len(ranked))])
-    rest = tuple(item for item in kept if (item.domain, _text_of(item)) not in chosen)
-    part = tuple(item for item in kept if (item.domain, _text_of(item)) in chosen)
-    return rest, part
-
-
-def _text_of(item: Instruction | Demonstration) -> str:
-    return item.text if isinstance(item, Instruction) else item.prompt
 
 
 def fresh_sample(

@@ -78,7 +78,7 @@ class MemberSettings(Section):
     roles: list[Literal["contest", "judge", "learn"]] = ["contest", "judge", "learn"]
     """A pure judge has `[judge]`; a frozen member `[contest, judge]`."""
     family: str = ""
-    """Members of one family may share blind spots; used by reports and family weights."""
+    """A label of your own, such as the base's maker; kept with the member in the ledger."""
     reputation: float | None = Field(None, gt=0, le=1e9)
     """Reputation at the start; default: the reputation rule's own."""
     gpus: int = Field(0, ge=0)
