@@ -3,23 +3,77 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from phalanx.errors import EngineError, Interrupted
 from phalanx.ledger import Ledger
-from phalanx.types import Engine, Progress, Request, Response
+from phalanx.types import ConcurrentEngine, Engine, Progress, Request, Response, Work
 
 # Attempts that a request gets in all, over every time the run is started again.
 MAX_ATTEMPTS = 5
 # Rounds within one start: the first, and two more for failures that may pass.
 _ROUNDS = 3
+# Responses of concurrent engines are recorded together for up to this long.
+_WAIT_S = 0.2
+
+
+class InTurn:
+    """The :class:`phalanx.types.Work` of an engine that answers one batch when waited for."""
+
+    def __init__(self, engine: Engine, batches: Sequence[Sequence[Request]]) -> None:
+        self._engine = engine
+        self._batches = batches
+        self._next = 0
+
+    @property
+    def num_open(self) -> int:
+        return len(self._batches) - self._next
+
+    def wait(self, seconds: float) -> list[tuple[int, list[Response]]]:
+        number = self._next
+        replies = self._engine.respond(self._batches[number])
+        self._next += 1
+        return [(number, replies)]
+
+    def stop(self) -> None:
+        self._batches = self._batches[: self._next]
+
+
+@dataclass
+class _Group:
+    """The batches of one engine that are owed, and the work on them."""
+
+    engine: str
+    batches: list[list[Request]]
+    work: Work
+    facts: Callable[[], Mapping[str, str]]
+
+    @property
+    def waits(self) -> bool:
+        """Whether waiting is all there is to do: the work goes on elsewhere."""
+        return not isinstance(self.work, InTurn)
+
+
+@dataclass
+class _Phase:
+    """One call of ``ask``: what is done, and how often each request was tried."""
+
+    name: str
+    requests: list[Request]
+    done: dict[str, Response]
+    attempts: dict[str, int]
+    last_round: bool = False
+    recorded_at: float = field(default_factory=time.monotonic)
 
 
 class Dispatcher:
     """Carries one iteration's questions to the engines and their answers to the ledger.
 
     ``engine_of(name)`` makes or returns an engine. ``should_stop()`` is looked at between
-    batches: Ctrl-C finishes the batch in hand, which is recorded, and raises Interrupted.
+    batches: Ctrl-C finishes what is under way, which is recorded, and raises Interrupted.
+    Concurrent engines (endpoints, servers, workers) go on while this process serves its own
+    members. Only this process writes to the ledger.
     """
 
     def __init__(
@@ -46,73 +100,112 @@ class Dispatcher:
         """
         unique = list({request.id: request for request in requests}.values())
         known = self._ledger.responses([request.id for request in unique])
-        attempts = {key: tries for key, (_, tries) in known.items()}
-        done = {key: reply for key, (reply, tries) in known.items() if self._settled(reply, tries)}
+        asked = _Phase(
+            phase,
+            unique,
+            done={
+                key: reply for key, (reply, tries) in known.items() if self._settled(reply, tries)
+            },
+            attempts={key: tries for key, (_, tries) in known.items()},
+        )
         started = time.monotonic()
         self._progress.start(phase, len(unique), "requests")
-        self._progress.advance(len(done))
+        self._progress.advance(len(asked.done))
         try:
-            for round_ in range(_ROUNDS):
-                self._round(phase, unique, done, attempts, last=round_ == _ROUNDS - 1)
-                if len(done) == len(unique):
+            for number in range(_ROUNDS):
+                asked.last_round = number == _ROUNDS - 1
+                self._round(asked)
+                if len(asked.done) == len(unique):
                     break
         finally:
             self._ledger.add_seconds(
                 self._iteration, phase, time.monotonic() - started, len(unique)
             )
             self._progress.finish()
-        return [done[request.id] for request in requests]
+        return [asked.done[request.id] for request in requests]
 
     def _settled(self, reply: Response, tries: int) -> bool:
         if reply.error is None or tries >= MAX_ATTEMPTS:
             return True
         return reply.request_id in self._retried
 
-    def _round(
-        self,
-        phase: str,
-        unique: Sequence[Request],
-        done: dict[str, Response],
-        attempts: dict[str, int],
-        *,
-        last: bool,
-    ) -> None:
+    def _round(self, asked: _Phase) -> None:
+        """Every owed batch once. Concurrent work is begun first, and looked at between batches."""
+        if len(asked.done) < len(asked.requests):
+            self._check_stop(asked)
+        groups = sorted(self._groups(asked), key=lambda group: not group.waits)
+        asked.recorded_at = time.monotonic()
+        try:
+            while open_ := [group for group in groups if group.work.num_open]:
+                idle = all(group.waits for group in open_)
+                for group in open_:
+                    self._record(asked, group, _WAIT_S if idle else 0.0)
+                if any(group.work.num_open for group in groups):
+                    self._check_stop(asked)
+        except BaseException:
+            self._wind_down(asked, groups)
+            raise
+
+    def _groups(self, asked: _Phase) -> list[_Group]:
         by_engine: dict[str, list[Request]] = {}
-        for request in unique:
+        for request in asked.requests:
             by_engine.setdefault(request.member.engine, []).append(request)
-        for name, group in by_engine.items():
-            if all(request.id in done for request in group):
+        groups = []
+        for name, requests in by_engine.items():
+            if all(request.id in asked.done for request in requests):
                 continue
             engine = self._engine_of(name)
-            for positions in engine.plan(group):
-                batch = [group[position] for position in positions]
-                owed = [request for request in batch if request.id not in done]
-                if not owed:
-                    continue
-                self._check_stop(phase)
-                started = time.monotonic()
-                replies = engine.respond(batch)
-                _check_replies(name, batch, replies)
-                fresh = []
-                for request, reply in zip(batch, replies, strict=True):
-                    if request.id in done:
-                        continue
-                    attempts[request.id] = attempts.get(request.id, 0) + 1
-                    fresh.append((request, reply, attempts[request.id]))
-                    tired = last or attempts[request.id] >= MAX_ATTEMPTS
-                    if reply.error is None or not reply.error.transient or tired:
-                        done[request.id] = reply
-                        self._retried.add(request.id)
-                        self._progress.advance()
-                elapsed = time.monotonic() - started
-                self._ledger.record_responses(self._iteration, phase, fresh, elapsed)
+            planned = ([requests[at] for at in positions] for positions in engine.plan(requests))
+            owed = [b for b in planned if any(request.id not in asked.done for request in b)]
+            groups.append(_begin(name, engine, owed))
+        return groups
 
-    def _check_stop(self, phase: str) -> None:
+    def _record(self, asked: _Phase, group: _Group, seconds: float) -> None:
+        """Write what has ended, in one transaction, with the engine's facts."""
+        fresh: list[tuple[Request, Response, int]] = []
+        for number, replies in group.work.wait(seconds):
+            batch = group.batches[number]
+            _check_replies(group.engine, batch, replies)
+            for request, reply in zip(batch, replies, strict=True):
+                if request.id in asked.done:
+                    continue
+                tries = asked.attempts[request.id] = asked.attempts.get(request.id, 0) + 1
+                fresh.append((request, reply, tries))
+                tired = asked.last_round or tries >= MAX_ATTEMPTS
+                if reply.error is None or not reply.error.transient or tired:
+                    asked.done[request.id] = reply
+                    self._retried.add(request.id)
+                    self._progress.advance()
+        now = time.monotonic()
+        elapsed, asked.recorded_at = now - asked.recorded_at, now
+        if fresh:
+            self._ledger.record_responses(
+                self._iteration, asked.name, fresh, elapsed, group.facts()
+            )
+
+    def _wind_down(self, asked: _Phase, groups: Sequence[_Group]) -> None:
+        """Begin nothing more; what is under way elsewhere ends and is recorded."""
+        for group in groups:
+            group.work.stop()
+        for group in groups:
+            try:
+                while group.waits and group.work.num_open:
+                    self._record(asked, group, _WAIT_S)
+            except EngineError:
+                continue  # broken as well; the first error is the one that is reported
+
+    def _check_stop(self, asked: _Phase) -> None:
         if self._should_stop():
             raise Interrupted(
-                f"stopped in iteration {self._iteration}, phase {phase}; everything answered is "
-                "recorded, and the same command goes on from here"
+                f"stopped in iteration {self._iteration}, phase {asked.name}; everything answered "
+                "is recorded, and the same command goes on from here"
             )
+
+
+def _begin(name: str, engine: Engine | ConcurrentEngine, batches: list[list[Request]]) -> _Group:
+    if hasattr(engine, "start"):
+        return _Group(name, batches, engine.start(batches), engine.facts)
+    return _Group(name, batches, InTurn(engine, batches), dict)
 
 
 def _check_replies(name: str, batch: Sequence[Request], replies: Sequence[Response]) -> None:

@@ -50,6 +50,12 @@ class LedgerError(PhalanxError):
     """The run folder is in use, belongs to another configuration, or is not a run."""
 
 
+class BudgetError(PhalanxError):
+    """The next request could exceed the budget; everything answered is recorded."""
+
+    exit_code = 3
+
+
 class Interrupted(PhalanxError):
     """Ctrl-C: the batch in hand was finished and written; the same command goes on."""
 

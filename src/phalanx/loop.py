@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from phalanx.sources import fresh_sample, instructions_from
 from phalanx.tasks import TaskItem
 from phalanx.training import TrainJob
 from phalanx.types import (
+    Engine,
     Instruction,
     Iteration,
     IterationResult,
@@ -54,12 +55,19 @@ class Session:
     should_stop: Callable[[], bool]
     instructions: tuple[Instruction, ...] = ()
     items: tuple[TaskItem, ...] = ()
+    restored: set[str] = field(default_factory=set)
 
     def ask(self, iteration: int):
         """The ``ask`` of one iteration."""
-        return Dispatcher(
-            self.ledger, self.workshop.engine, self.progress, self.should_stop, iteration
-        ).ask
+        return Dispatcher(self.ledger, self.engine, self.progress, self.should_stop, iteration).ask
+
+    def engine(self, name: str) -> Engine:
+        """The engine of that name; one that keeps facts takes up those of the ledger first."""
+        engine = self.workshop.engine(name)
+        if name not in self.restored and hasattr(engine, "restore"):
+            engine.restore(self.ledger.facts(name))
+        self.restored.add(name)
+        return engine
 
     def check_stop(self) -> None:
         if self.should_stop():
@@ -108,7 +116,7 @@ def align(
     with (
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
-        workshop or Workshop(config.resources) as shop,
+        workshop or Workshop(config) as shop,
     ):
         session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
         open_run(session)

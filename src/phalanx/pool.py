@@ -23,7 +23,7 @@ def members_from(config: Config) -> tuple[Member, ...]:
     >>> [(member.key, member.base) for member in members_from(config)]
     [('ada@0', 'builtin:smollm2-135m')]
     """
-    listed = [_member(settings, config.pool.base) for settings in config.pool.members]
+    listed = [_member(settings, config) for settings in config.pool.members]
     return (*listed, *recruits_from(config))
 
 
@@ -40,8 +40,10 @@ def recruits_from(config: Config) -> tuple[Member, ...]:
     )
 
 
-def _member(settings: MemberSettings, pool_base: str | None) -> Member:
-    base = settings.model or pool_base
+def _member(settings: MemberSettings, config: Config) -> Member:
+    base, endpoint = settings.model or config.pool.base, ""
+    if settings.engine == "openai":
+        base, endpoint = settings.model or "", endpoint_of(settings, config)
     if settings.engine == "scripted" and not (base or "").startswith(SCRIPT):
         base = DEFAULT_SCRIPT
     if base is None:
@@ -51,12 +53,20 @@ def _member(settings: MemberSettings, pool_base: str | None) -> Member:
         base=base,
         adapter=settings.adapter,
         system=settings.system,
-        engine=settings.engine,
+        engine="vllm" if settings.serve == "vllm" else settings.engine,
+        endpoint=endpoint,
         dtype=settings.dtype,
         trust_remote_code=settings.trust_remote_code,
         family=settings.family,
         roles=tuple(settings.roles),
     )
+
+
+def endpoint_of(settings: MemberSettings, config: Config) -> str:
+    """The endpoint that a member is behind: the one it names, or the only one there is."""
+    if settings.endpoint is None and len(config.endpoints) == 1:
+        return config.endpoints[0].name
+    return settings.endpoint or ""
 
 
 def starting_reputations(config: Config) -> dict[str, float]:

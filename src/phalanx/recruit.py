@@ -73,7 +73,7 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
         raise ConfigError("recruiting needs pool.base and pool.recruit")
     folder.mkdir(parents=True, exist_ok=True)
     members = pool.recruits_from(config)
-    with Workshop(config.resources) as workshop:
+    with Workshop(config) as workshop:
         jobs = recruit_jobs(config.pool.recruit, members, folder.resolve(), seed=config.seed)
         results = workshop.train("recruit", jobs, progress, lambda: None)
         names = [result.member.name for result in results]

@@ -7,7 +7,7 @@ rest of the package is plumbing. Directions are always spelled out (``left``/``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -39,6 +39,7 @@ class Member:
     version: int = 0
     system: str = ""
     engine: str = "hf"
+    endpoint: str = ""
     dtype: str = "auto"
     trust_remote_code: bool = False
     family: str = ""
@@ -123,7 +124,9 @@ class Request:
     shortenable: tuple[str, ...] = ()
 
 
-FailureKind = Literal["too_long", "engine", "timeout", "refused", "empty", "truncated"]
+FailureKind = Literal[
+    "too_long", "engine", "timeout", "refused", "empty", "truncated", "unreadable"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +347,41 @@ class Engine(Protocol):
     def respond(self, requests: Sequence[Request]) -> list[Response]: ...
 
     def close(self) -> None: ...
+
+
+class Work(Protocol):
+    """Batches under way in an engine that answers several of them at once."""
+
+    @property
+    def num_open(self) -> int:
+        """Batches that :meth:`wait` has yet to return; after :meth:`stop`, those under way."""
+
+    def wait(self, seconds: float) -> list[tuple[int, list[Response]]]:
+        """(number of the batch, its responses in order) of those that ended since the last call.
+
+        Blocks up to ``seconds`` for the first one. Raises EngineError where the engine is broken;
+        what ended before is returned first.
+        """
+
+    def stop(self) -> None:
+        """Begin nothing more. What is under way still ends, and ``wait`` still returns it."""
+
+
+class ConcurrentEngine(Engine, Protocol):
+    """An engine that works on many batches at once, beside the caller.
+
+    The dispatcher starts them all, records each as it ends, and serves the other engines in the
+    meantime. ``close`` gives up whatever is under way. ``facts`` are kept in the run's ledger in
+    the transaction of the responses that they belong to, and handed to ``restore`` when a run is
+    taken up again: what was spent, what a server can do. Keys start with the engine's name and
+    a colon.
+    """
+
+    def start(self, batches: Sequence[Sequence[Request]]) -> Work: ...
+
+    def facts(self) -> dict[str, str]: ...
+
+    def restore(self, facts: Mapping[str, str]) -> None: ...
 
 
 class Ask(Protocol):

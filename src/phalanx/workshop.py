@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.config.schema import ResourceSettings
+from phalanx.config.schema import Config, ResourceSettings
 from phalanx.errors import ConfigError
 from phalanx.executors.local import LocalExecutor
 from phalanx.executors.processes import ProcessExecutor
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from phalanx.weights.store import Weights
 
 # Members of these engines have weights here that training can change.
-TRAINABLE = frozenset({"hf"})
+TRAINABLE = frozenset({"hf", "vllm"})
 
 
 class Workshop:
     """Use as a context manager; leaving it closes every engine and frees the weights."""
 
-    def __init__(self, resources: ResourceSettings) -> None:
-        self._resources = resources
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._resources = config.resources
         self._engines: dict[str, Engine] = {}
         self._weights: Weights | None = None
         self._processes: ProcessExecutor | None = None
@@ -95,19 +96,24 @@ class Workshop:
                 self._steps.get()
 
     def _make(self, name: str) -> Engine:
-        if name == "scripted":
-            from phalanx.engines.scripted import ScriptedEngine
+        makers = {"scripted": self._scripted, "hf": self._hf}
+        if name not in makers:
+            raise ConfigError(f"engine {name!r} is not known; known: {', '.join(sorted(makers))}")
+        return makers[name]()
 
-            return ScriptedEngine(batch_size=self._resources.batch_size)
-        if name == "hf":
-            from phalanx.engines.hf import HFEngine
+    def _scripted(self) -> Engine:
+        from phalanx.engines.scripted import ScriptedEngine
 
-            return HFEngine(
-                self.weights,
-                batch_size=self._resources.batch_size,
-                batch_tokens=self._resources.batch_tokens,
-            )
-        raise ConfigError(f"engine {name!r} is not known; known: hf, scripted")
+        return ScriptedEngine(batch_size=self._resources.batch_size)
+
+    def _hf(self) -> Engine:
+        from phalanx.engines.hf import HFEngine
+
+        return HFEngine(
+            self.weights,
+            batch_size=self._resources.batch_size,
+            batch_tokens=self._resources.batch_tokens,
+        )
 
 
 def make_weights(resources: ResourceSettings, threads: int | None = None) -> Weights:

@@ -7,7 +7,7 @@ numbers (``1e-6`` too, ``true`` is not one), and rules that span fields live in
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -73,8 +73,13 @@ class MemberSettings(Section):
     """LoRA adapter on top: a PEFT folder, or `hub:org/name`."""
     system: str = ""
     """System prompt, used the same way for answering and for training."""
-    engine: Literal["hf", "scripted"] = "hf"
-    """What runs the member."""
+    engine: Literal["hf", "openai", "scripted"] = "hf"
+    """What runs the member: weights in this process, an endpoint, or a script (for tests)."""
+    endpoint: str | None = None
+    """With `engine: openai`: the name of one of `endpoints`; may be left out where there is one.
+    `model` is then the name that the server knows."""
+    serve: Literal["here", "vllm"] = "here"
+    """`vllm`: a vLLM server answers for this member, and its weights are trained here."""
     roles: list[Literal["contest", "judge", "learn"]] = ["contest", "judge", "learn"]
     """A pure judge has `[judge]`; a frozen member `[contest, judge]`."""
     family: str = ""
@@ -317,6 +322,82 @@ class EvaluateSettings(Section):
     """Measure after every so many iterations; the last one always."""
 
 
+class EndpointSettings(Section):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Short unique name; members refer to it."""
+    url: str
+    """Base URL of an OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`."""
+    key: str = ""
+    """Name of the environment variable that holds the key; empty: the server wants none."""
+    extra: dict[str, Any] = {}
+    """Further fields of every request body, as the server wants them."""
+    options: Literal["auto", "logprobs", "choice", "written"] = "auto"
+    """How the `expected` protocol is read: from log-probabilities, from the server's structured
+    choice, or from the score that is written. `auto` tries in this order, once, and records it."""
+    max_concurrency: int = Field(256, ge=1)
+    """Most requests in flight; the number starts low, grows, and falls where the server is busy."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Most requests begun in a minute."""
+    tokens_per_minute: float | None = Field(None, gt=0)
+    """Most tokens, read and written, in a minute."""
+    timeout: Positive = 120
+    """Seconds until an unanswered request is given up and tried again."""
+    tries: int = Field(6, ge=1)
+    """Times that a request is sent while the server is busy, fails or answers in pieces."""
+    patience: Positive = 120
+    """Seconds without any reply until the run stops, to be taken up again later."""
+    price_in: float = Field(0.0, ge=0)
+    """Money for a million tokens read."""
+    price_out: float = Field(0.0, ge=0)
+    """Money for a million tokens written."""
+
+
+class BudgetSettings(Section):
+    requests: int | None = Field(None, ge=1)
+    """Most requests to endpoints in the whole run, tries included."""
+    tokens: int | None = Field(None, ge=1)
+    """Most tokens read and written by endpoints in the whole run."""
+    money: float | None = Field(None, gt=0)
+    """Most money, in the currency of the endpoints' prices."""
+
+
+class VllmSettings(Section):
+    command: list[str] = ["vllm"]
+    """How vLLM is called, in an environment of its own: `[/opt/vllm/bin/vllm]`, or a Python
+    interpreter that has it, `[/opt/vllm/bin/python]`."""
+    url: str = ""
+    """Use this server, which runs already, instead of starting one. It must allow adapters to be
+    loaded at run time (VLLM_ALLOW_RUNTIME_LORA_UPDATING) and see the run's folder."""
+    arguments: list[str] = []
+    """Further arguments of `vllm serve`, such as `--gpu-memory-utilization`, `0.85`."""
+    start_timeout: Positive = 900
+    """Seconds until a server that has not become ready is given up."""
+    between_phases: Literal["sleep", "stop", "keep"] = "sleep"
+    """While members train: the server sleeps (its memory is free, it wakes in seconds), is stopped
+    and started again, or is left alone (a device of its own)."""
+    max_concurrency: int = Field(256, ge=1)
+    """Most requests in flight."""
+    timeout: Positive = 600
+    """Seconds until an unanswered request is given up and tried again."""
+
+
+class RaySettings(Section):
+    address: str = "local"
+    """`local` starts a cluster on this machine for the run; `auto` joins the one that runs here;
+    or an address such as `ray://head:10001`."""
+    workers: int | None = Field(None, ge=1)
+    """Workers, each with bases of its own; default: as many as the cluster has room for."""
+    cpus: Positive = 1
+    """CPUs that a worker holds, which is also its number of threads."""
+    gpus: float = Field(0.0, ge=0)
+    """GPUs that a worker holds; a share such as 0.5 lets two workers use one GPU."""
+    resources: dict[str, float] = {}
+    """Further Ray resources that a worker holds, for placement."""
+    adapters: Literal["store", "folder"] = "store"
+    """How adapters travel: as files through Ray's object store, or through the run's folder, which
+    every node must then see under the same path."""
+
+
 class ResourceSettings(Section):
     device: str = "auto"
     """auto, cpu, cuda, or cuda:N."""
@@ -332,10 +413,14 @@ class ResourceSettings(Section):
     """Set the weights to base + adapter while a member serves: twice as fast on a CPU. Off:
     serve through the adapter (exact where changes are smaller than the weights' precision)."""
     workers: int = Field(1, ge=1)
-    """Processes that train members side by side on a CPU, each with one thread and the base in
-    memory once more. As many as cores is fastest for small models. On a GPU leave it at 1."""
+    """Processes that serve and train members side by side on a CPU, each with one thread and the
+    base in memory once more. As many as cores is fastest for small models. On a GPU leave it at
+    1: `executor: ray` uses several."""
     threads: int | None = Field(None, ge=1)
     """CPU threads of torch; default: its own choice."""
+    executor: Literal["local", "ray"] = "local"
+    """Where members answer, judge and train: on this machine, or on a Ray cluster."""
+    ray: RaySettings = RaySettings()
 
 
 class Config(Section):
@@ -350,6 +435,10 @@ class Config(Section):
     output: str = ""
     """The run's folder; default: runs/ and the name of the configuration file."""
     pool: PoolSettings = PoolSettings()
+    endpoints: list[EndpointSettings] = []
+    """OpenAI-compatible servers that members are behind."""
+    budget: BudgetSettings = BudgetSettings()
+    vllm: VllmSettings = VllmSettings()
     instructions: InstructionSettings = InstructionSettings()
     match: MatchSettings = MatchSettings()
     answer: AnswerSettings = AnswerSettings()

@@ -233,8 +233,12 @@ class Ledger:
         phase: str,
         answered: Sequence[tuple[Request, Response, int]],
         seconds: float,
+        facts: Mapping[str, str] | None = None,
     ) -> None:
-        """One batch: (request, response, attempts) each; ``seconds`` is the batch's wall time."""
+        """One batch: (request, response, attempts) each; ``seconds`` is the batch's wall time.
+
+        ``facts`` of the engine become true in the same transaction (see :meth:`facts`).
+        """
         share = seconds / max(1, len(answered))
         now = time.time()
         with self.transaction():
@@ -246,6 +250,15 @@ class Ledger:
                 ],
                 replace=True,
             )
+            for key, value in (facts or {}).items():
+                self._put(key, value)
+
+    def facts(self, engine: str) -> dict[str, str]:
+        """What the engine of that name had recorded beside its responses."""
+        start = f"{engine}:"
+        rows = self._db.execute("SELECT key, value FROM run WHERE substr(key, 1, ?) = ?",
+                                (len(start), start))  # fmt: skip
+        return {row["key"]: row["value"] for row in rows}
 
     # ---- iterations -----------------------------------------------------------------------
 

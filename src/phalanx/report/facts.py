@@ -143,7 +143,7 @@ def _owed(
         return _duelling(ledger, config, members, number)
     elif config.train.method != "none":
         # Members on other engines cannot be trained; the loop leaves them as they are.
-        wanted = sum("learn" in m.roles and m.engine != "scripted" for m in members)
+        wanted = sum("learn" in m.roles and m.engine not in ("scripted", "openai") for m in members)
         if trained < wanted:
             return ("train", wanted, wanted - trained, "members")
     due = number % config.evaluate.every == 0 or number == config.iterations
