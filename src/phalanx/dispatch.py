@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from phalanx.errors import EngineError, Interrupted
+from phalanx.errors import EngineError, Interrupted, PhalanxError
 from phalanx.ledger import Ledger
 from phalanx.types import ConcurrentEngine, Engine, Progress, Request, Response, Work
 
@@ -142,7 +142,7 @@ class Dispatcher:
                     self._record(asked, group, _WAIT_S if idle else 0.0)
                 if any(group.work.num_open for group in groups):
                     self._check_stop(asked)
-        except BaseException:
+        except Exception:  # not KeyboardInterrupt: the second Ctrl-C stops at once
             self._wind_down(asked, groups)
             raise
 
@@ -191,7 +191,7 @@ class Dispatcher:
             try:
                 while group.waits and group.work.num_open:
                     self._record(asked, group, _WAIT_S)
-            except EngineError:
+            except PhalanxError:
                 continue  # broken as well; the first error is the one that is reported
 
     def _check_stop(self, asked: _Phase) -> None:
