@@ -17,6 +17,7 @@ from phalanx.errors import ConfigError, Interrupted, JudgmentError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.progress import Silent
+from phalanx.report.facts import gather
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = sorted((ROOT / "configs" / "smoke").glob("*.yaml"))
@@ -189,7 +190,11 @@ def test_ctrl_c_keeps_everything_and_resuming_gives_the_same_ledger(phase, tmp_p
     align(config, tmp_path / "whole")
     with pytest.raises(Interrupted, match="the same command goes on"):
         align(config, tmp_path / "cut", progress=Interrupting(phase))
+    with Ledger(run_ledger_path(tmp_path / "cut")) as ledger:
+        assert "the same command goes on" in gather(ledger).progress.last_error
     align(config, tmp_path / "cut")
+    with Ledger(run_ledger_path(tmp_path / "cut")) as ledger:
+        assert not gather(ledger).progress.last_error
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 

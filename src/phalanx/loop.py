@@ -17,10 +17,10 @@ from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
-from phalanx.errors import Interrupted, JudgmentError, LedgerError
+from phalanx.errors import Interrupted, JudgmentError, LedgerError, PhalanxError
 from phalanx.evaluate import evaluate, label_metrics, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
-from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger import STOPPED, Ledger, run_ledger_path
 from phalanx.methods import METHODS
 from phalanx.plan import require
 from phalanx.progress import Silent
@@ -120,13 +120,24 @@ def align(
     ):
         session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
         open_run(session)
-        prepare_pool(session)
-        measure(session, 0)
-        for number in range(1, config.iterations + 1):
-            iterate(session, number)
+        with _stop_is_recorded(ledger):
+            prepare_pool(session)
+            measure(session, 0)
+            for number in range(1, config.iterations + 1):
+                iterate(session, number)
         if ledger.get("finished") is None:
             ledger.put("finished", _now())
     return folder
+
+
+@contextmanager
+def _stop_is_recorded(ledger: Ledger) -> Iterator[None]:
+    """Why a start ended early is for whoever looks at the run later; ``status`` shows the last."""
+    try:
+        yield
+    except PhalanxError as error:
+        ledger.event(STOPPED, str(error))
+        raise
 
 
 def iterate(session: Session, number: int) -> None:

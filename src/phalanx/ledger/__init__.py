@@ -1,5 +1,5 @@
 """One SQLite file per run: see :mod:`phalanx.ledger.store`."""
 
-from phalanx.ledger.store import FILE_NAME, Ledger, RunLock, run_ledger_path
+from phalanx.ledger.store import FILE_NAME, STOPPED, Ledger, RunLock, run_ledger_path
 
-__all__ = ["FILE_NAME", "Ledger", "RunLock", "run_ledger_path"]
+__all__ = ["FILE_NAME", "STOPPED", "Ledger", "RunLock", "run_ledger_path"]

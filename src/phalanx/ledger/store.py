@@ -31,6 +31,8 @@ from phalanx.types import (
 )
 
 FILE_NAME = "ledger.sqlite"
+STOPPED = "stopped"
+"""Kind of the event that says why a start ended early."""
 # Columns that depend on the clock or on how often a run was interrupted, not on the run itself.
 CLOCK_COLUMNS = frozenset({"seconds", "at", "attempts"})
 # SQLite's variable limit is 32766 in current builds; stay far below it.

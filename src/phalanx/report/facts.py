@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from phalanx.config.schema import Config
-from phalanx.ledger import Ledger
+from phalanx.ledger import STOPPED, Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
 from phalanx.report.examples import examples
 from phalanx.report.records import (
@@ -125,8 +125,23 @@ def _progress(ledger: Ledger, config: Config, members: Sequence[Member]) -> Prog
     for number in range(total + 1):
         step = _owed(ledger, config, members, number)
         if step is not None:
-            return Progress(number, total, *step, finished, stopped)
+            return Progress(number, total, *step, finished, stopped, _last_error(ledger))
     return Progress(total, total, "closing", 0, 0, "", finished, stopped)
+
+
+def _last_error(ledger: Ledger) -> str:
+    """What ended the last start, unless responses or trainings have come since."""
+    rows = ledger.query(
+        "SELECT at, text FROM events WHERE kind = ? ORDER BY at DESC LIMIT 1", (STOPPED,)
+    )
+    if not rows:
+        return ""
+    newer = "SELECT EXISTS (SELECT 1 FROM {} WHERE at > ?) AS yes"
+    since = [
+        ledger.query(newer.format(table), (rows[0]["at"],))[0]["yes"]
+        for table in ("responses", "trainings")
+    ]
+    return "" if any(since) else rows[0]["text"]
 
 
 def _owed(

@@ -38,6 +38,8 @@ class Progress:
     unit: str
     finished: str | None
     stop_reason: str | None
+    last_error: str = ""
+    """Why the last start ended early; empty where it did not, or the run is finished."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
         bound = "at most " if state.phase == "judge" else ""
         done = f"{state.asked - state.owed:,} of {bound}{state.asked:,} {state.unit} done"
         yield Text(f"Not finished: {place}, {PHASE_WORDS[state.phase]}, {done}")
+        if state.last_error:
+            yield Text(f"The last start ended: {state.last_error}")
         yield Text("Continue with the command that started it: nothing is done twice")
 
 
