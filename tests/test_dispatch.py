@@ -31,7 +31,9 @@ class World:
         self.folder = folder
 
     def ask(self, wanted, *, script=None, stop=lambda: False, batch=4, engine=None):
-        self.engine = engine or ScriptedEngine({"script:test": script or REPLIES}, batch_size=batch)
+        self.engine = engine or ScriptedEngine(
+            {"script:test": script or REPLIES}, batch_size=batch, keep_calls=True
+        )
         with Ledger(run_ledger_path(self.folder), writable=True) as ledger:
             dispatcher = Dispatcher(ledger, lambda _: self.engine, Silent(), stop, 1)
             return dispatcher.ask("answer", wanted)

@@ -1,42 +1,79 @@
-"""Content ids and derived seeds: the two things that make a run resumable and repeatable."""
+"""Content ids and derived seeds: the two things that make a run resumable and repeatable.
+
+Both are BLAKE2b of one JSON list of the parts, so no two lists of parts share a text. Where parts
+repeat over many ids, their JSON can be made once (:func:`canonical_json`) and joined:
+``joined_id(canonical_json(a), canonical_json(b)) == content_id(a, b)``, and so for the seeds.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import random
+from collections.abc import Sequence
+from functools import cache
+from hashlib import blake2b
 from typing import Any
 
 
-def _plain(value: Any) -> Any:
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _as_object(value: Any) -> dict[str, Any]:
+    """What JSON does not know: a dataclass, as the object of its fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        return {name: getattr(value, name) for name in _field_names(type(value))}
+    raise TypeError(f"{type(value).__name__} has no canonical JSON; give text, numbers or records")
+
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_as_object
+)
+_quoted = json.encoder.encode_basestring
 
 
 def canonical_json(value: Any) -> str:
-    """One JSON text for equal values: sorted keys, no spaces, dataclasses as objects."""
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """One JSON text for equal values: sorted keys, no spaces, dataclasses as objects.
+
+    Keys of dictionaries are text. Raises TypeError for what is no text, number, list or record.
+    """
+    return _ENCODER.encode(value)
+
+
+def messages_json(messages: Sequence[Any]) -> str:
+    """``canonical_json`` of records with ``role`` and ``content``, twice as fast."""
+    inner = (f'{{"content":{_quoted(m.content)},"role":"{m.role}"}}' for m in messages)
+    return f"[{','.join(inner)}]"
+
+
+def joined_id(*texts: str, length: int = 20) -> str:
+    """The :func:`content_id` of parts whose canonical JSON is at hand."""
+    joined = f"[{','.join(texts)}]"
+    return blake2b(joined.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def content_id(*parts: Any, length: int = 20) -> str:
-    """A hexadecimal id that is equal exactly when the parts are equal (BLAKE2b).
+    """A hexadecimal id that is equal exactly when the parts are equal.
 
     >>> content_id("a", 1) == content_id("a", 1), content_id("a", 1) == content_id("a", 2)
     (True, False)
     """
-    digest = hashlib.blake2b(canonical_json(parts).encode("utf-8", "surrogatepass")).hexdigest()
-    return digest[:length]
+    joined = _ENCODER.encode(parts)
+    return blake2b(joined.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def joined_seed(*texts: str) -> int:
+    """The :func:`derive_seed` of parts whose canonical JSON is at hand."""
+    joined = f"[{','.join(texts)}]"
+    digest = blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def derive_seed(*parts: Any) -> int:
     """A 63-bit seed from (run seed, iteration, purpose, id, ...); unrelated for unrelated parts."""
-    digest = hashlib.blake2b(canonical_json(parts).encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = blake2b(_ENCODER.encode(parts).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> 1
 
 

@@ -247,7 +247,10 @@ def fresh_sample(
     needed = range(start // size, (start + count - 1) // size + 1)
     orders: dict[int, list[int]] = {}
     order: list[int] = []
-    for number in range(needed.stop):
+    begin = needed.start
+    while 0 < (begin * size) % count < size:  # a round that depends on the one before it
+        begin -= 1
+    for number in range(begin, needed.stop):
         drawn = (number * size) % count  # by the iteration in which this round begins
         order = _shuffled_round(order, size, drawn, (seed, "fresh", number))
         if number in needed:

@@ -87,17 +87,24 @@ def one_coin_reliability(
     Returns (reliability_J in (0, 1), prob_left_D). Duels without votes have 0.5.
     """
     votes_DJ = np.asarray(signs_DJ, dtype=float)
-    voted_DJ = votes_DJ != 0
-    num_votes_D = voted_DJ.sum(axis=1)
-    left_DJ = votes_DJ > 0
-    prob_left_D = np.where(num_votes_D > 0, left_DJ.sum(axis=1) / np.maximum(num_votes_D, 1), 0.5)
+    num_duels, num_judges = votes_DJ.shape
+    # Few judges see a duel: the rounds run over the votes (V of them), not over the whole table.
+    duel_V, judge_V = np.nonzero(votes_DJ)
+    vote_V = votes_DJ[duel_V, judge_V]
+    num_votes_D = np.bincount(duel_V, minlength=num_duels)
+    num_votes_J = np.bincount(judge_V, minlength=num_judges)
+    num_left_D = np.bincount(duel_V, weights=vote_V > 0, minlength=num_duels)
+    prob_left_D = np.where(num_votes_D > 0, num_left_D / np.maximum(num_votes_D, 1), 0.5)
     alpha, beta = prior
-    reliability_J = np.full(votes_DJ.shape[1], alpha / (alpha + beta))
+    reliability_J = np.full(num_judges, alpha / (alpha + beta))
     for _ in range(max_rounds):
-        right_DJ = np.where(left_DJ, prob_left_D[:, None], 1 - prob_left_D[:, None]) * voted_DJ
-        updated_J = (right_DJ.sum(axis=0) + alpha) / (voted_DJ.sum(axis=0) + alpha + beta)
+        right_V = np.where(vote_V > 0, prob_left_D[duel_V], 1 - prob_left_D[duel_V])
+        right_J = np.bincount(judge_V, weights=right_V, minlength=num_judges)
+        updated_J = (right_J + alpha) / (num_votes_J + alpha + beta)
         log_odds_J = np.log(updated_J) - np.log1p(-updated_J)
-        prob_left_D = 1 / (1 + np.exp(-(votes_DJ * log_odds_J).sum(axis=1)))
+        weighed_V = vote_V * log_odds_J[judge_V]
+        log_odds_D = np.bincount(duel_V, weights=weighed_V, minlength=num_duels)
+        prob_left_D = 1 / (1 + np.exp(-log_odds_D))
         moved = float(np.max(np.abs(updated_J - reliability_J), initial=0.0))
         reliability_J = updated_J
         if moved < tolerance:
@@ -114,8 +121,9 @@ def estimate_reliability(
     signs_DJ = np.zeros((len(duels), len(judges)))
     for judgment in judgments:
         if judgment.readable:
-            difference = judgment.score_left - judgment.score_right
-            signs_DJ[row[judgment.duel_id], column[judgment.judge]] = np.sign(difference)
+            left, right = judgment.score_left, judgment.score_right
+            sign = (left > right) - (left < right)
+            signs_DJ[row[judgment.duel_id], column[judgment.judge]] = sign
     reliability_J, _ = one_coin_reliability(signs_DJ)
     return {name: float(reliability_J[column[name]]) for name in judges}
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from phalanx.collective.reading import combine_orders, read_score, read_verdict
 from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
 from phalanx.config.schema import JudgeSettings
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id, derive_seed
+from phalanx.identity import canonical_json, joined_id, joined_seed, messages_json
 from phalanx.types import (
     Duel,
     Judgment,
@@ -122,11 +123,25 @@ def _ask_rubric(
     return _alone(duel, texts, settings, seed, _sampling(settings))
 
 
+@lru_cache(maxsize=8)
+def _score_options(low: int, high: int) -> Options:
+    return Options('{"score": ', tuple(str(score) for score in range(low, high + 1)))
+
+
+@lru_cache(maxsize=8)
+def _options_json(want: Options) -> str:
+    return canonical_json(want)
+
+
+def _want_json(want: Want) -> str:
+    """Remembered for options alone: equal ones have equal JSON, which 0 and 0.0 have not."""
+    return _options_json(want) if isinstance(want, Options) else canonical_json(want)
+
+
 def _ask_expected(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
-    options = tuple(str(score) for score in range(settings.low, settings.high + 1))
-    return _alone(duel, texts, settings, seed, Options('{"score": ', options))
+    return _alone(duel, texts, settings, seed, _score_options(settings.low, settings.high))
 
 
 def _ask_pairwise(
@@ -180,16 +195,21 @@ def judge_requests(
             f"choose judges outside {duel.contestants}"
         )
     protocol = PROTOCOLS[settings.protocol]
-    fence_seed = derive_seed("fence", *seed_parts, duel.id, judge.key)
-    place = ("judge", *seed_parts, duel.id, judge.key)
+    # The JSON of (*seed_parts, duel id, judge), without its brackets: it begins every id here.
+    place = canonical_json((*seed_parts, duel.id, judge.key))[1:-1]
+    fence_seed = joined_seed('"fence"', place)
+    kind = f'"{settings.protocol}"'
     return [
         Request(
-            id=content_id(*place, settings.protocol, item.slot, item.messages, item.want),
+            id=joined_id(
+                '"judge"', place, kind, f'"{item.slot}"',
+                messages_json(item.messages), _want_json(item.want),
+            ),
             member=judge,
             messages=item.messages,
             want=item.want,
             purpose="judge",
-            seed=derive_seed(*place, item.slot),
+            seed=joined_seed('"judge"', place, f'"{item.slot}"'),
             shortenable=tuple(part for part in item.parts if part),
         )
         for item in protocol.ask(duel, texts, judge, settings, fence_seed)

@@ -26,7 +26,8 @@ def nearest(active: str, reputations: Mapping[str, float], k: int, rng: random.R
     others = [name for name in reputations if name != active]
     # Shuffle first: the sort is stable, so ties keep the shuffled order, not the pool's.
     rng.shuffle(others)
-    others.sort(key=lambda name: abs(reputations[name] - reputations[active]))
+    own = reputations[active]
+    others.sort(key={name: abs(reputations[name] - own) for name in others}.__getitem__)
     return others[:k]
 
 

@@ -11,24 +11,27 @@ from phalanx.identity import content_id
 from phalanx.types import Duel, Outcome, PreferencePair, Response
 
 
-def _drop_reason(pair: PreferencePair, outcome: Outcome, settings: PairSettings) -> str:
-    """Why this pair does not train, or "". Faults of the texts come before those of the verdict."""
+def _drop_reason(
+    texts: tuple[str, str], truncated: tuple[bool, bool], outcome: Outcome, settings: PairSettings
+) -> str:
+    """Why (chosen, rejected) does not train, or "". Faults of the texts come before the verdict's."""
     if outcome.status in ("unanswered", "no_quorum"):
         return "empty" if outcome.reason.endswith("empty response") else "unscored"
-    if not pair.chosen.strip() or not pair.rejected.strip():
+    chosen, rejected = texts[0].strip(), texts[1].strip()
+    if not chosen or not rejected:
         return "empty"
-    if pair.chosen.strip() == pair.rejected.strip():
+    if chosen == rejected:
         return "identical"
     if outcome.status == "tie":
         return "tie"
-    if pair.chosen_truncated and settings.truncated != "allow":
+    if truncated[0] and settings.truncated != "allow":
         return "truncated"
-    if pair.rejected_truncated and settings.truncated == "drop":
+    if truncated[1] and settings.truncated == "drop":
         return "truncated"
-    if pair.margin < settings.margin:
+    if outcome.margin < settings.margin:
         return "margin"
     ratio = settings.max_length_ratio
-    if ratio is not None and len(pair.chosen) > ratio * len(pair.rejected):
+    if ratio is not None and len(texts[0]) > ratio * len(texts[1]):
         return "length"
     return ""
 
@@ -45,18 +48,20 @@ def make_pair(
     winner = outcome.winner or "left"
     loser = "right" if winner == "left" else "left"
     (chosen_member, chosen), (rejected_member, rejected) = sides[winner], sides[loser]
-    pair = PreferencePair(
+    texts = ((chosen and chosen.text) or "", (rejected and rejected.text) or "")
+    truncated = (bool(chosen and chosen.truncated), bool(rejected and rejected.truncated))
+    return PreferencePair(
         id=content_id("pair", duel.id),
         instruction=duel.instruction,
-        chosen=(chosen and chosen.text) or "",
-        rejected=(rejected and rejected.text) or "",
+        chosen=texts[0],
+        rejected=texts[1],
         chosen_member=chosen_member,
         rejected_member=rejected_member,
         margin=outcome.margin,
-        chosen_truncated=bool(chosen and chosen.truncated),
-        rejected_truncated=bool(rejected and rejected.truncated),
+        chosen_truncated=truncated[0],
+        rejected_truncated=truncated[1],
+        drop=_drop_reason(texts, truncated, outcome, settings),
     )
-    return replace(pair, drop=_drop_reason(pair, outcome, settings))
 
 
 def keep_widest(pairs: Sequence[PreferencePair], share: float) -> list[PreferencePair]:

@@ -8,7 +8,6 @@ lacks; ``frozen`` never moves. Both members of a duel are updated from the same 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -50,8 +49,14 @@ def _moved(standing: Standing, change: float, settings: SpartaReputation) -> Sta
     changes = (*standing.changes, value - standing.value)[-settings.window :]
     deviation = standing.deviation
     if len(changes) >= 2:
-        deviation = max(settings.min_deviation, statistics.pstdev(changes))
+        deviation = max(settings.min_deviation, _population_deviation(changes))
     return Standing(value, deviation, changes, standing.num_updates + 1)
+
+
+def _population_deviation(values: Sequence[float]) -> float:
+    """As ``statistics.pstdev``, to the last bit or two, at a fraction of its time."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum([(value - mean) ** 2 for value in values]) / len(values))
 
 
 def update_sparta(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -37,9 +37,15 @@ _LABELLED = re.compile(
 )
 
 
+@lru_cache(maxsize=64)
+def _cut(template: str) -> tuple[str, ...]:
+    """Literal text and placeholder names in turn, beginning and ending with literal text."""
+    return tuple(_PLACEHOLDER.split(template))
+
+
 def placeholders(template: str) -> list[str]:
     """The names in single braces, each once, in the order of their first appearance."""
-    return list(dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(template)))
+    return list(dict.fromkeys(_cut(template)[1::2]))
 
 
 def faults_of(template: str, known: Iterable[str], required: Iterable[str]) -> list[str]:
@@ -67,10 +73,12 @@ def fill(template: str, values: dict[str, str], required: Iterable[str] = ()) ->
     >>> fill('{question} Answer as {"score": 1}.', {"question": "Is {question} a set?"})
     'Is {question} a set? Answer as {"score": 1}.'
     """
-    faults = faults_of(template, values, required)
-    if faults:
-        raise ConfigError(faults, where="template")
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
+    pieces = list(_cut(template))
+    names = pieces[1::2]
+    if not values.keys() >= {*names} or not {*names}.issuperset(required):
+        raise ConfigError(faults_of(template, values, required), where="template")
+    pieces[1::2] = [values[name] for name in names]
+    return "".join(pieces)
 
 
 @cache
@@ -92,16 +100,29 @@ def load_template(
         text = _shipped(name_or_path)
     else:
         try:
-            text = Path(name_or_path).expanduser().read_text(encoding="utf-8").strip()
+            path = Path(name_or_path).expanduser()
+            state = path.stat()
+            text = _file_text(path, state.st_mtime_ns, state.st_size)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"cannot read the template {name_or_path!r} ({error}); give the path of a UTF-8 "
                 f"text file, or one of {', '.join(SHIPPED)}"
             ) from error
-    faults = faults_of(text, [*required, *optional], required)
+    faults = _faults_of_file(text, (*required, *optional), tuple(required))
     if faults:
         raise ConfigError(faults, where=f"template {name_or_path}")
     return text
+
+
+@lru_cache(maxsize=16)
+def _file_text(path: Path, changed_ns: int, size: int) -> str:
+    """The text of a file as it was at its last change: read once, not for every prompt."""
+    return path.read_text(encoding="utf-8").strip()
+
+
+@lru_cache(maxsize=64)
+def _faults_of_file(text: str, known: tuple[str, ...], required: tuple[str, ...]) -> list[str]:
+    return faults_of(text, known, required)
 
 
 def fence(text: str, seed: int, name: str = "response") -> tuple[str, str]:
@@ -113,13 +134,20 @@ def fence(text: str, seed: int, name: str = "response") -> tuple[str, str]:
     >>> fenced == f"<<<response {token}>>>\\nParis.\\n<<<end {token}>>>"
     True
     """
-    random = derived_random("fence", seed)
-    token = f"{random.getrandbits(64):016x}"
-    while token in text:
-        token = f"{random.getrandbits(64):016x}"
+    token = _first_token(seed)
+    if token in text:
+        random = derived_random("fence", seed)
+        while token in text:
+            token = f"{random.getrandbits(64):016x}"
     return f"<<<{name} {token}>>>\n{text}\n<<<end {token}>>>", token
 
 
+@lru_cache(maxsize=256)
+def _first_token(seed: int) -> str:
+    return f"{derived_random('fence', seed).getrandbits(64):016x}"
+
+
+@lru_cache(maxsize=64)  # every judge of a duel sees the same two texts, one after another
 def imitates_verdict(text: str) -> bool:
     """True when a response holds text shaped like a judge's verdict or score.
 

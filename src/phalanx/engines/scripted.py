@@ -88,15 +88,16 @@ def _rule_fault(rule: Any) -> str:
 
 
 class ScriptedEngine:
-    """Implements :class:`phalanx.types.Engine`. ``calls`` keeps every request, for tests."""
+    """Implements :class:`phalanx.types.Engine`. With ``keep_calls``, ``calls`` has every request."""
 
     def __init__(
         self, scripts: dict[str, dict[str, list[dict[str, Any]]]] | None = None, *,
-        batch_size: int = 64,
+        batch_size: int = 64, keep_calls: bool = False,
     ) -> None:  # fmt: skip
         self._scripts = dict(scripts or {})
         self._batch_size = batch_size
         self._failures: dict[tuple[str, int], int] = {}
+        self._keep_calls = keep_calls
         self.calls: list[Request] = []
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -113,9 +114,9 @@ class ScriptedEngine:
         self._scripts.clear()
 
     def _one(self, request: Request) -> Response:
-        self.calls.append(request)
+        if self._keep_calls:
+            self.calls.append(request)
         number, rule = self._rule(request)
-        rng = derived_random("scripted", request.seed, request.member.key)
         prompt = sum(len(message.content.split()) for message in request.messages)
         fail = rule.get("fail")
         if fail:
@@ -125,7 +126,7 @@ class ScriptedEngine:
                 failure = Failure(fail["kind"], fail["message"], fail.get("transient", False))
                 return Response(request.id, num_prompt_tokens=prompt, error=failure)
         if isinstance(request.want, Sampling):
-            text = _drawn(rule.get("reply", ""), rng)
+            text = _drawn(rule.get("reply", ""), request)
             return Response(
                 request.id,
                 text=text,
@@ -134,19 +135,14 @@ class ScriptedEngine:
                 num_completion_tokens=len(text.split()),
             )
         if isinstance(request.want, Options):
-            weights = {o: float(rule["weights"].get(o, 0)) for o in request.want.options}
-            total = sum(weights.values())
-            if total <= 0:
-                raise EngineError(f"script gives no weight to any of {request.want.options}")
-            probabilities = {option: weight / total for option, weight in weights.items()}
             return Response(
                 request.id,
-                probabilities=probabilities,
+                probabilities=_shares(rule["weights"], request.want.options),
                 option_mass=1.0,
                 num_prompt_tokens=prompt,
             )
         tokens = len(request.want.completion.split())
-        per_token = float(_drawn(rule["logprob_per_token"], rng))
+        per_token = float(_drawn(rule["logprob_per_token"], request))
         return Response(
             request.id,
             logprob_sum=per_token * tokens,
@@ -160,11 +156,11 @@ class ScriptedEngine:
             self._scripts[base] = load_script(base)
         last = request.messages[-1].content
         for number, rule in enumerate(self._scripts[base].get(request.want.kind, [])):
-            if not re.search(str(rule["when"]), last, re.DOTALL):
-                continue
             if rule.get("member", request.member.name) != request.member.name:
                 continue
-            if rule.get("purpose", request.purpose) == request.purpose:
+            if rule.get("purpose", request.purpose) != request.purpose:
+                continue
+            if re.search(str(rule["when"]), last, re.DOTALL):
                 return number, rule
         raise EngineError(
             f"the script of {request.member.name} ({base}) has no {request.want.kind} rule for a "
@@ -172,5 +168,16 @@ class ScriptedEngine:
         )
 
 
-def _drawn(choices: Any, rng: Any) -> Any:
-    return rng.choice(choices) if isinstance(choices, list) else choices
+def _shares(given: dict[str, Any], options: Sequence[str]) -> dict[str, float]:
+    weights = {option: float(given.get(option, 0)) for option in options}
+    total = sum(weights.values())
+    if total <= 0:
+        raise EngineError(f"script gives no weight to any of {options}")
+    return {option: weight / total for option, weight in weights.items()}
+
+
+def _drawn(choices: Any, request: Request) -> Any:
+    """One of a list, by the request's seed and its member."""
+    if not isinstance(choices, list):
+        return choices
+    return derived_random("scripted", request.seed, request.member.key).choice(choices)

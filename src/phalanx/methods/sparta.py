@@ -18,7 +18,13 @@ from phalanx.collective.matchmaking import match
 from phalanx.collective.preference import make_pairs
 from phalanx.collective.reputation import fade, update_all
 from phalanx.config.schema import AggregateSettings, AnswerSettings, Config
-from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.identity import (
+    canonical_json,
+    derived_random,
+    joined_id,
+    joined_seed,
+    messages_json,
+)
 from phalanx.pool import judges_of
 from phalanx.types import (
     Ask,
@@ -66,20 +72,21 @@ def _answer_requests(
     duels: Sequence[Duel], members: dict[str, Member], iteration: Iteration, config: Config
 ) -> list[Request]:
     want = _sampling(config.answer)
+    want_json = canonical_json(want)
     requests = []
     for duel in duels:
         for name in duel.contestants:
             member = members[name]
             messages = member.messages(duel.instruction.text)
-            place = (iteration.seed, iteration.number, duel.id, member.key)
+            place = canonical_json((iteration.seed, iteration.number, duel.id, member.key))[1:-1]
             requests.append(
                 Request(
-                    id=content_id("answer", *place, messages, want),
+                    id=joined_id('"answer"', place, messages_json(messages), want_json),
                     member=member,
                     messages=messages,
                     want=want,
                     purpose="answer",
-                    seed=derive_seed("answer", *place),
+                    seed=joined_seed('"answer"', place),
                 )
             )
     return requests
