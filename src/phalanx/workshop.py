@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config.schema import Config, ResourceSettings
+from phalanx.engines.pooled import PooledEngine
 from phalanx.errors import ConfigError
 from phalanx.executors.local import LocalExecutor
 from phalanx.executors.processes import ProcessExecutor
-from phalanx.progress import Stoppable
+from phalanx.executors.sharing import WorkerExecutor
+from phalanx.progress import Silent, Stoppable
 from phalanx.training import TrainJob
-from phalanx.types import Engine, Progress, TrainResult
+from phalanx.training.saving import trained_member, whole_folder
+from phalanx.types import Engine, Member, Progress, Request, Response, TrainResult
+from phalanx.weights.parcels import Files, Parcel, Receiver, Sender, pack, unpack
 
 if TYPE_CHECKING:
     from phalanx.weights.store import Weights
@@ -30,8 +36,8 @@ class Workshop:
         self._resources = config.resources
         self._engines: dict[str, Engine] = {}
         self._weights: Weights | None = None
-        self._processes: ProcessExecutor | None = None
-        self._steps: Any = None
+        self._workers: WorkerExecutor | None = None
+        self._sender: Sender | None = None
 
     def __enter__(self) -> Workshop:
         return self
@@ -39,8 +45,8 @@ class Workshop:
     def __exit__(self, *_: object) -> None:
         for engine in self._engines.values():
             engine.close()
-        if self._processes is not None:
-            self._processes.close()
+        if self._workers is not None:
+            self._workers.close()
         if self._weights is not None:
             self._weights.close()
 
@@ -49,6 +55,27 @@ class Workshop:
         if self._weights is None:
             self._weights = make_weights(self._resources)
         return self._weights
+
+    @property
+    def workers(self) -> WorkerExecutor | None:
+        """The workers that serve and train, there and ready to begin; None: this process does.
+
+        Raises ConfigError where a cluster has no room for them.
+        """
+        resources = self._resources
+        if self._workers is None and resources.executor == "ray":
+            from phalanx.executors.ray import RayExecutor
+
+            threads = max(1, int(resources.ray.cpus))
+            cluster = RayExecutor(resources.ray, _set_up_worker, (resources, threads))
+            if resources.ray.adapters == "store":
+                self._sender = Sender(cluster.put)
+            self._workers = cluster
+        elif self._workers is None and resources.workers > 1:
+            self._workers = ProcessExecutor(resources.workers, _set_up_worker, (resources, 1))
+        if self._workers is not None:
+            self._workers.open()
+        return self._workers
 
     def engine(self, name: str) -> Engine:
         """The engine of that name. Raises ConfigError for a name that no engine has."""
@@ -67,33 +94,44 @@ class Workshop:
         progress: Progress,
         check_stop: Callable[[], None],
     ) -> Iterator[TrainResult]:
-        """Run training jobs here, or in ``resources.workers`` processes; results in order.
+        """Run training jobs here, or on the workers where there are any; results in order.
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
         """
-        if self._resources.workers == 1:
+        workers = self.workers
+        if workers is None:
             stoppable = Stoppable(progress, check_stop)
             yield from LocalExecutor().map(lambda job: job.run(self.weights, stoppable), jobs)
             return
-        if self._processes is None:
-            self._steps = multiprocessing.get_context("spawn").Queue()
-            self._processes = ProcessExecutor(
-                self._resources.workers, _set_up_worker, (self._resources, self._steps)
-            )
-
-        def poll() -> None:
-            check_stop()
-            while not self._steps.empty():
-                progress.advance(self._steps.get())
-
+        owed = [job for job in jobs if not job.is_on_disk]
         names = ", ".join(job.member.name for job in jobs)
         progress.start(f"{phase} {names}", sum(job.num_steps for job in jobs), "step")
+        results = workers.map(
+            _train_on_worker,
+            self._errands(owed, [(job.member.adapter, job.initial_adapter) for job in owed]),
+            check_stop,
+            keys=[(job.member.base, job.member.key) for job in owed],
+            report=progress.advance,
+            arrived=lambda number, result: _land(owed[number], *result),
+        )
         try:
-            yield from self._processes.map(_train_in_worker, jobs, poll)
+            for job in jobs:
+                yield next(results) if job in owed else job.run(self.weights, Silent())
         finally:
+            results.close()
             progress.finish()
-            while not self._steps.empty():
-                self._steps.get()
+
+    def _errands(
+        self, work: Sequence[Any], adapters: Sequence[Sequence[str | None]]
+    ) -> list[_Errand]:
+        """Each piece of work with the adapters that it needs, where those have to be sent along."""
+        if self._sender is None:
+            return [_Errand(piece) for piece in work]
+        parcels = self._sender.parcels(name for names in adapters for name in names)
+        return [
+            _Errand(piece, {name: parcels[name] for name in names if name in parcels}, away=True)
+            for piece, names in zip(work, adapters, strict=True)
+        ]
 
     def _make(self, name: str) -> Engine:
         makers = {"scripted": self._scripted, "hf": self._hf}
@@ -107,13 +145,21 @@ class Workshop:
         return ScriptedEngine(batch_size=self._resources.batch_size)
 
     def _hf(self) -> Engine:
-        from phalanx.engines.hf import HFEngine
+        workers = self.workers  # before anything is loaded: there may be no room for them
+        engine = _hf_engine(self.weights, self._resources)
+        if workers is None:
+            return engine
 
-        return HFEngine(
-            self.weights,
-            batch_size=self._resources.batch_size,
-            batch_tokens=self._resources.batch_tokens,
-        )
+        def errands(batches: Sequence[Sequence[Request]]) -> list[_Errand]:
+            return self._errands(batches, [[r.member.adapter for r in batch] for batch in batches])
+
+        return PooledEngine(engine, workers, _answer_on_worker, errands)
+
+
+def _hf_engine(weights: Weights, resources: ResourceSettings) -> Engine:
+    from phalanx.engines.hf import HFEngine
+
+    return HFEngine(weights, batch_size=resources.batch_size, batch_tokens=resources.batch_tokens)
 
 
 def make_weights(resources: ResourceSettings, threads: int | None = None) -> Weights:
@@ -130,29 +176,81 @@ def make_weights(resources: ResourceSettings, threads: int | None = None) -> Wei
     )
 
 
-class _Steps:
-    """A worker's progress: steps go to the main process, which draws one bar for all."""
+@dataclass(frozen=True)
+class _Errand:
+    """Work for a worker. ``away``: it sees none of our folders, so ``parcels`` come along."""
 
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
+    work: Any
+    parcels: dict[str, Parcel] = field(default_factory=dict)
+    away: bool = False
 
-    def start(self, phase: str, total: int, unit: str = "") -> None: ...
+
+class _Reporting(Silent):
+    """A worker's progress: its steps go to the main process, which draws one bar for all."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report = report
 
     def advance(self, amount: int = 1) -> None:
-        self._queue.put(amount)
-
-    def finish(self, note: str = "") -> None: ...
-
-    def say(self, text: str) -> None: ...
+        self._report(amount)
 
 
-_worker: dict[str, Any] = {}
+@dataclass(frozen=True)
+class _Bench:
+    """What a worker process holds: one set of weights, with which it serves and trains."""
+
+    weights: Weights
+    engine: Engine
+    progress: Progress
+    received: Receiver
+
+    def local(self, member: Member, errand: _Errand) -> Member:
+        """The member with its adapter where this machine has it."""
+        return replace(member, adapter=self.adapter(member.adapter, errand))
+
+    def adapter(self, name: str | None, errand: _Errand) -> str | None:
+        parcel = errand.parcels.get(name or "")
+        return name if parcel is None else str(self.received.folder(parcel))
 
 
-def _set_up_worker(resources: ResourceSettings, steps: Any) -> None:
-    _worker["weights"] = make_weights(resources, threads=1)
-    _worker["progress"] = _Steps(steps)
+_bench: list[_Bench] = []
+"""One in a worker process, none elsewhere."""
 
 
-def _train_in_worker(job: TrainJob) -> TrainResult:
-    return job.run(_worker["weights"], _worker["progress"])
+def _set_up_worker(
+    report: Callable[[int], None], resources: ResourceSettings, threads: int
+) -> None:
+    weights = make_weights(resources, threads)
+    engine = _hf_engine(weights, resources)
+    _bench[:] = [_Bench(weights, engine, _Reporting(report), Receiver())]
+
+
+def _answer_on_worker(errand: _Errand) -> list[Response]:
+    bench = _bench[0]
+    here = {request.member: request.member for request in errand.work}
+    here = {member: bench.local(member, errand) for member in here}
+    return bench.engine.respond([replace(r, member=here[r.member]) for r in errand.work])
+
+
+def _train_on_worker(errand: _Errand) -> tuple[TrainResult, Files]:
+    """The result, and the files of its folder where the main process has to write them."""
+    bench, job = _bench[0], errand.work
+    member = bench.local(job.member, errand)
+    initial = bench.adapter(job.initial_adapter, errand)
+    if not errand.away:
+        return job.run(bench.weights, bench.progress), {}
+    with TemporaryDirectory(dir=bench.received.root) as scratch:
+        folder = Path(scratch) / job.member.name
+        here = replace(job, member=member, initial_adapter=initial, folder=folder)
+        result = here.run(bench.weights, bench.progress)
+        return result, pack(folder)
+
+
+def _land(job: TrainJob, result: TrainResult, files: Files) -> TrainResult:
+    """Write what a worker sent back, whole or not at all; the member as this machine sees it."""
+    if not files:
+        return result
+    with whole_folder(job.folder) as scratch:
+        unpack(files, scratch)
+    has_adapter = result.member.adapter is not None
+    return replace(result, member=trained_member(job.member, job.folder, job.version, has_adapter))

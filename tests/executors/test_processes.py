@@ -37,9 +37,75 @@ def test_what_a_job_raises_is_raised_here(executor):
         list(executor.map(work.fail, [1]))
 
 
-def test_a_dead_worker_is_an_error_not_a_hang(executor):
-    with pytest.raises(EngineError, match="worker process died"):
-        list(executor.map(work.die, [1]))
+def test_a_job_that_kills_its_workers_is_an_error_not_a_hang(executor):
+    with pytest.raises(EngineError, match=r"job 1 of 1 \(ada\).*3 losses.*by signal 9"):
+        list(executor.map(work.die, [1], keys=[("ada",)]))
+
+
+def test_a_lost_worker_costs_its_own_job_alone_which_another_does(executor, tmp_path):
+    executor.open()
+    before = {worker.process.pid for worker in executor._crew.values()}
+    found = list(executor.map(work.die_unless_there, [str(tmp_path / n) for n in "ab"]))
+    assert not before & set(found)  # both died once, and were replaced
+    assert len(list(executor.map(work.process_id, [1, 2, 3]))) == 3
+
+
+def test_an_idle_worker_takes_the_next_job(executor):
+    """Twelve short jobs beside a long one: the other worker does them all."""
+    work_ = executor.start(work.sleep_and_say_where, [2.0] + [0.05] * 12)
+    ended = []
+    while work_.num_open:
+        ended += work_.wait(1.0)
+    assert [number for number, _ in ended][-1] == 0
+    places = dict(ended)
+    assert {places[number] for number in range(1, 13)} == {places[1]}
+    assert places[0] != places[1]
+
+
+def test_a_worker_goes_on_with_what_it_holds(executor):
+    """Two members with many jobs each: neither moves to the other worker."""
+    executor.open()
+    list(executor.map(work.sleep_and_say_where, [0.5, 0.5]))  # both workers are up
+    keys = [("base", name) for name in "ab" for _ in range(6)]
+    places = list(executor.map(work.sleep_and_say_where, [0.1] * 12, keys=keys))
+    moves = sum(places[at] != places[at - 1] for at in range(1, 12) if at != 6)
+    assert moves <= 1  # the last job may go to a worker that has nothing else to do
+    assert len(set(places)) == 2
+
+
+def test_stop_begins_nothing_more_and_what_is_under_way_ends(executor):
+    list(executor.map(work.process_id, [1, 2]))
+    under_way = executor.start(work.sleep_and_say_where, [0.5] * 8)
+    assert under_way.wait(0.0) == []
+    under_way.stop()
+    assert 1 <= under_way.num_open <= 2
+    ended = []
+    while under_way.num_open:
+        ended += under_way.wait(1.0)
+    assert {number for number, _ in ended} <= {0, 1}
+
+
+def test_steps_are_reported_while_jobs_run(executor):
+    steps = []
+    assert list(executor.map(work.report_steps, [3, 4], report=steps.append)) == [3, 4]
+    assert sum(steps) == 7
+
+
+def test_a_set_up_that_fails_is_raised_with_the_first_job():
+    executor = ProcessExecutor(1, work.set_up_wrongly)
+    with pytest.raises(TrainingError, match="no weights here"):
+        list(executor.map(work.process_id, [1]))
+    executor.close()
+
+
+def test_what_cannot_travel_is_an_error_and_the_worker_lives_on(executor):
+    with pytest.raises(EngineError, match="cannot be sent back"):
+        list(executor.map(work.unpicklable, [1]))
+    under_way = executor.start(lambda job: job, [1])
+    with pytest.raises(Exception, match="pickle"):
+        under_way.wait(5.0)
+    assert under_way.num_open == 0
+    assert len(list(executor.map(work.process_id, [1]))) == 1
 
 
 def test_stopping_ends_the_workers_at_once(executor):

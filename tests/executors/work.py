@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from phalanx.errors import TrainingError
 
-_held: dict[str, str] = {}
+_held: dict[str, Any] = {}
 
 
-def set_up(tool: str) -> None:
+def set_up(report: Callable[[int], None], tool: str) -> None:
     _held["tool"] = tool
+    _held["report"] = report
 
 
 def slow_square(value: float) -> tuple[float, str, str]:
@@ -40,3 +43,31 @@ def sleep(seconds: float) -> None:
 def write_id_and_sleep(path: str) -> None:
     Path(path).write_text(str(os.getpid()), encoding="utf-8")
     time.sleep(60)
+
+
+def set_up_wrongly(report: Callable[[int], None]) -> None:
+    raise TrainingError("no weights here")
+
+
+def sleep_and_say_where(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def report_steps(count: int) -> int:
+    for _ in range(count):
+        _held["report"](1)
+    return count
+
+
+def die_unless_there(path: str) -> int:
+    """Kills its worker the first time; the mark that it leaves saves the next one."""
+    mark = Path(path)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def unpicklable(_: int) -> object:
+    return lambda: None

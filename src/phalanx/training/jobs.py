@@ -33,6 +33,11 @@ class TrainJob:
         batches = math.ceil(len(self.examples) / self.settings.batch_size) * self.settings.epochs
         return math.ceil(batches / self.settings.accumulate)
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether ``folder`` holds something: :meth:`run` returns or refuses it, and trains not."""
+        return self.folder.is_dir() and any(self.folder.iterdir())
+
     def run(self, weights: Weights, progress: Progress) -> TrainResult:
         """Train with weights of this process."""
         common = {"seed": self.seed, "version": self.version, "progress": progress}

@@ -1,0 +1,318 @@
+"""Jobs on a Ray cluster: one actor a worker, placed by the resources that it declares.
+
+The only file that knows Ray. Actors are never restarted by Ray itself: a lost one is replaced
+here, and its job given to whoever is free, which is also right after its node is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from phalanx.config.schema import RaySettings
+from phalanx.errors import ConfigError, EngineError, MissingPackage
+from phalanx.executors.sharing import (
+    MAX_LOSSES,
+    POLL_S,
+    Ended,
+    Function,
+    Lost,
+    Station,
+    WorkerExecutor,
+)
+from phalanx.version import __version__
+
+_REPORT_S = 1.0
+_LEAVE_S = 5.0
+# A cluster needs a moment to see what is free, above all when another run has just ended.
+_ROOM_S = 10.0
+# How long to wait for a worker while there is none: a lost node may come back.
+_PATIENCE_S = 120.0
+_ROUND = 1e-9
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object in Ray's store. It can travel inside a job; whoever wants it loads it."""
+
+    reference: Any
+
+    def load(self) -> Any:
+        return _ray().get(self.reference)
+
+
+class Worker:
+    """The actor's side: jobs in one thread that is always the same, questions beside it."""
+
+    def __init__(self, setup: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._reported = 0
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1)
+        self._station = self._thread.submit(Station, setup, self._report, arguments).result()
+
+    def place(self) -> str:
+        """The version that is installed here; that this answers means that the worker is ready."""
+        return __version__
+
+    def run(self, function: Function, job: Any) -> tuple[bool, Any]:
+        ok, value = self._thread.submit(self._station.do, function, job).result()
+        if not ok and isinstance(value, EngineError):
+            node = _ray().util.get_node_ip_address()
+            value = EngineError(f"on node {node} ({socket.gethostname()}): {value}")
+        return ok, value
+
+    def reports(self) -> int:
+        """What was reported since the last time."""
+        with self._lock:
+            amount, self._reported = self._reported, 0
+        return amount
+
+    def _report(self, amount: int) -> None:
+        with self._lock:
+            self._reported += amount
+
+
+Kind = Literal["place", "run", "reports"]
+
+
+class RayExecutor(WorkerExecutor):
+    """Workers as ``settings`` declare them.
+
+    A cluster of this machine (``address: local``) is started for the work and ended with it; any
+    other is joined and left as it was.
+    """
+
+    def __init__(
+        self, settings: RaySettings, setup: Callable[..., None], arguments: tuple[Any, ...] = ()
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._setup = (setup, arguments)
+        self._joined = False
+        self._actors: dict[int, Any] = {}
+        self._ready: set[int] = set()
+        self._pending: dict[Any, tuple[Kind, int]] = {}
+        self._hired = 0
+        self._false_starts = 0
+        self._asked_at = self._alive_at = 0.0
+
+    @property
+    def asked(self) -> dict[str, float]:
+        """What one worker holds, in Ray's names."""
+        settings = self._settings
+        wanted = {"CPU": settings.cpus, "GPU": settings.gpus, **settings.resources}
+        return {name: amount for name, amount in wanted.items() if amount}
+
+    def open(self) -> None:
+        """Start or join the cluster, and ask for the workers.
+
+        Raises ConfigError where it has no room for them, EngineError where no cluster answers.
+        """
+        if self._actors:
+            return
+        ray = _ray()
+        if not ray.is_initialized():
+            _connect(self._settings.address)
+            self._joined = True
+        try:
+            for _ in range(self._count()):
+                self._hire()
+        except BaseException:
+            self.close()
+            raise
+        self._alive_at = time.monotonic()
+
+    def close(self) -> None:
+        """End the workers, and the cluster where it is ours."""
+        ray = _ray()
+        if ray.is_initialized():
+            busy = {worker for kind, worker in self._pending.values() if kind != "reports"}
+            idle = [actor for worker, actor in self._actors.items() if worker not in busy]
+            leaving = [actor.__ray_terminate__.remote() for actor in idle]
+            if leaving:
+                ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
+            for actor in self._actors.values():
+                ray.kill(actor)
+            if self._joined:
+                ray.shutdown()
+        self._actors.clear()
+        self._ready.clear()
+        self._pending.clear()
+        self.last.clear()
+        self._joined = False
+
+    def put(self, value: Any) -> Stored:
+        """Lay an object into the store, from where every node can load it."""
+        self.open()
+        return Stored(_ray().put(value))
+
+    def ready(self) -> Sequence[int]:
+        return sorted(self._ready)
+
+    def give(self, worker: Hashable, function: Function, job: Any) -> None:
+        self._ask("run", worker, self._actors[worker].run.remote(function, job))
+
+    def events(
+        self, seconds: float, report: Callable[[int], None] | None
+    ) -> Sequence[Ended | Lost]:
+        ray = _ray()
+        if report is not None:
+            self._ask_for_reports()
+            seconds = min(seconds, _REPORT_S)
+        done, _ = ray.wait(list(self._pending), num_returns=1, timeout=seconds)
+        if done:
+            everything = list(self._pending)
+            done, _ = ray.wait(everything, num_returns=len(everything), timeout=0)
+        found: list[Ended | Lost] = []
+        for reference in done:
+            if reference not in self._pending:
+                continue  # of a worker that was lost a moment ago
+            kind, worker = self._pending.pop(reference)
+            try:
+                value = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                found.append(self._replace(worker, kind, error))
+                continue
+            if kind == "run":
+                found.append(Ended(worker, *value))
+            elif kind == "reports" and report is not None:
+                report(value)
+            elif kind == "place":
+                self._welcome(worker, value)
+        self._refuse_endless_waiting()
+        return found
+
+    def _count(self) -> int:
+        """How many workers there will be. Raises ConfigError where there is no room for them."""
+        wanted = self._settings.workers
+        until = time.monotonic() + _ROOM_S
+        while True:
+            room, free = self._room()
+            if room >= (wanted or 1):
+                return wanted or room
+            if free >= (wanted or 1) or time.monotonic() > until:
+                break  # no node is large enough; or what is in use stays in use
+            time.sleep(POLL_S)
+        ray, ask = _ray(), self.asked
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        have = [_amounts({name: node.get(name, 0) for name in ask}) for node in nodes]
+        left = ray.available_resources()
+        raise ConfigError(
+            f"resources.ray asks for {wanted or 1} workers with {_amounts(ask)} each; the cluster "
+            f"at '{self._settings.address}' has room for {room}: {len(nodes)} nodes with "
+            f"{'; '.join(have) or 'nothing'}, of which "
+            f"{_amounts({name: left.get(name, 0) for name in ask})} free. Ask for fewer workers, "
+            "or for less per worker (cpus, gpus, resources), or add nodes"
+        )
+
+    def _room(self) -> tuple[int, int]:
+        """Workers that fit onto the nodes now, and into the sum of what is free."""
+        ray, ask = _ray(), self.asked
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        free = _fits(ray.available_resources(), ask)
+        return min(sum(_fits(node, ask) for node in nodes), free), free
+
+    def _hire(self) -> None:
+        ray, settings = _ray(), self._settings
+        threads = str(max(1, int(settings.cpus)))
+        variables = {
+            "OMP_NUM_THREADS": threads,
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        made = ray.remote(Worker).options(
+            num_cpus=settings.cpus,
+            num_gpus=settings.gpus,
+            resources=settings.resources or None,
+            max_concurrency=2,  # a job, and a question about it
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": variables},
+        )
+        self._hired += 1
+        actor = made.remote(*self._setup)
+        self._actors[self._hired] = actor
+        self._ask("place", self._hired, actor.place.remote())
+
+    def _ask(self, kind: Kind, worker: Any, reference: Any) -> None:
+        self._pending[reference] = (kind, worker)
+
+    def _ask_for_reports(self) -> None:
+        now = time.monotonic()
+        if now - self._asked_at < _REPORT_S:
+            return
+        self._asked_at = now
+        asked = {worker for kind, worker in self._pending.values() if kind == "reports"}
+        for worker in self._ready - asked:
+            self._ask("reports", worker, self._actors[worker].reports.remote())
+
+    def _welcome(self, worker: int, version: str) -> None:
+        if version != __version__:
+            raise EngineError(
+                f"a node of the cluster has phalanx {version}, this machine {__version__}; "
+                "install the same version everywhere"
+            )
+        self._ready.add(worker)
+        self._false_starts = 0
+
+    def _replace(self, worker: int, kind: Kind, error: Exception) -> Lost:
+        """Bury a worker that cannot be reached, and hire another."""
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        if kind == "place":
+            self._false_starts += 1
+            if self._false_starts >= MAX_LOSSES:
+                raise EngineError(f"no worker can be started on the cluster: {reason}")
+        self._pending = {ref: what for ref, what in self._pending.items() if what[1] != worker}
+        self._ready.discard(worker)
+        _ray().kill(self._actors.pop(worker))
+        self._hire()
+        return Lost(worker, reason)
+
+    def _refuse_endless_waiting(self) -> None:
+        now = time.monotonic()
+        if self._ready:
+            self._alive_at = now
+        elif now - self._alive_at > _PATIENCE_S:
+            raise EngineError(
+                f"no worker with {_amounts(self.asked)} could be had from the cluster for "
+                f"{_PATIENCE_S:.0f} s; its nodes are gone or in use. Everything recorded is kept"
+            )
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackage("ray", "ray", "resources.executor: ray") from error
+    return ray
+
+
+def _connect(address: str) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = _ray()
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
+        # Nothing of it listens to other machines.
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        raise EngineError(
+            f"the Ray cluster at '{address}' could not be joined: {error}. Start one with "
+            "`ray start --head`, or set resources.ray.address: local"
+        ) from error
+
+
+def _fits(have: Mapping[str, float], ask: Mapping[str, float]) -> int:
+    return min(math.floor(have.get(name, 0) / amount + _ROUND) for name, amount in ask.items())
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
