@@ -159,6 +159,7 @@ def _planned(trainer_class: type) -> type:
     """A TRL trainer that takes rows as they are, in planned batches, and reports nowhere."""
     from torch.utils.data import DataLoader
     from transformers import PrinterCallback
+    from trl import DPOTrainer
 
     class Planned(trainer_class):
         def prepare(self, setup: Setup) -> None:
@@ -182,7 +183,8 @@ def _planned(trainer_class: type) -> type:
             return self.accelerator.prepare(loader)
 
         def scorer(self, model: Any) -> Scorer:
-            return Scorer(model, self._setup.model.get_base_model())
+            base = self._setup.model.get_base_model()
+            return Scorer(model, base, pairs=issubclass(trainer_class, DPOTrainer))
 
         def training_step(
             self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any
