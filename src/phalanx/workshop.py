@@ -134,7 +134,7 @@ class Workshop:
         ]
 
     def _make(self, name: str) -> Engine:
-        makers = {"scripted": self._scripted, "hf": self._hf}
+        makers = {"scripted": self._scripted, "hf": self._hf, "openai": self._openai}
         if name not in makers:
             raise ConfigError(f"engine {name!r} is not known; known: {', '.join(sorted(makers))}")
         return makers[name]()
@@ -143,6 +143,11 @@ class Workshop:
         from phalanx.engines.scripted import ScriptedEngine
 
         return ScriptedEngine(batch_size=self._resources.batch_size)
+
+    def _openai(self) -> Engine:
+        from phalanx.engines.openai import OpenAIEngine
+
+        return OpenAIEngine(self._config.endpoints, self._config.budget)
 
     def _hf(self) -> Engine:
         workers = self.workers  # before anything is loaded: there may be no room for them

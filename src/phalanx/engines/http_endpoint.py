@@ -1,0 +1,352 @@
+"""One server: its client, its gate, and patience with it. Used inside one asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from phalanx.config.schema import EndpointSettings
+from phalanx.engines.http_account import BYTES_PER_TOKEN, Account, Cost, Spent, costs
+from phalanx.engines.http_body import in_words
+from phalanx.engines.http_limits import Gate, backoff
+from phalanx.engines.http_reading import Reading, read_reply
+from phalanx.errors import BudgetError, EngineError, MissingPackage, PhalanxError
+from phalanx.types import Failure
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+# How long a server is given to take a connection, and to say that it lives.
+_CONNECT_S = 10.0
+# Between two attempts to reach a server that cannot be reached.
+_LONGEST_GAP_S = 5.0
+_POLL_S = 0.01
+
+
+class Dropped(Exception):
+    """The work was stopped between two tries: the request stays unanswered."""
+
+
+class GaveUp(Exception):
+    """All tries are used up; ``failure`` says so."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Lost(Exception):
+    """A try without a reply: ``timeout``, ``cut`` (the connection broke) or ``unreachable``."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class Endpoint:
+    """Sends bodies to one server until they are answered; counts what they cost.
+
+    ``key`` is the secret itself, or "": it goes into the header and nowhere else. ``backoff_s`` is
+    the wait before a second try.
+    """
+
+    def __init__(
+        self, settings: EndpointSettings, account: Account, key: str, backoff_s: float = 0.5
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.gate = Gate(
+            settings.max_concurrency, settings.requests_per_minute, settings.tokens_per_minute
+        )
+        self.sending: set[asyncio.Task[Any]] = set()
+        self._account = account
+        self._key = key
+        self._backoff_s = backoff_s
+        self._client: AsyncOpenAI | None = None
+        self._heard_at = 0.0
+        self._quiet = False
+        self._unreachable = 0
+
+    @property
+    def spent(self) -> Spent:
+        return self._account.spent(self.name)
+
+    @property
+    def title(self) -> str:
+        return f"endpoint {self.name} ({self.settings.url})"
+
+    def learn(self, model: str, change: str) -> None:
+        """Remember what has to be sent differently to a model."""
+
+        def add(entry: Spent) -> None:
+            known = entry.adaptations.setdefault(model, [])
+            if change not in known:
+                known.append(change)
+                entry.notes.append(f"{model}: {in_words(change)}")
+
+        self._account.change(self.name, add)
+
+    def learn_mode(self, model: str, mode: str, words: str) -> None:
+        """Remember how a model's options are read."""
+
+        def put(entry: Spent) -> None:
+            if entry.capabilities.get(model) != mode:
+                entry.capabilities[model] = mode
+                entry.notes.append(f"{model}: options are read from {words}")
+
+        self._account.change(self.name, put)
+
+    async def deliver(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        place: str,
+        stopped: Callable[[], bool],
+        epoch: int | None = None,
+    ) -> Reading:
+        """Send the body until a reading with the verdict ``ok`` or ``wrong`` comes back.
+
+        ``path`` is "chat/completions" or "completions"; ``place`` derives the jitter; ``epoch`` is
+        given where the caller has entered the gate for the first try already. Raises GaveUp,
+        Dropped, BudgetError, and EngineError where the server refuses the key, does not know the
+        model, or is silent for too long.
+        """
+        worst, usual = costs(body)
+        tries = 0
+        while True:
+            if epoch is None:
+                epoch = await self.gate.enter(usual.tokens, again=True)
+            try:
+                reading = await self._once(path, body, worst, usual, stopped, epoch)
+                if reading.verdict in ("ok", "wrong"):
+                    return reading
+                self._refuse(reading, str(body.get("model", "")))
+                wait, cause, what = reading.wait, reading.cause, reading.message
+                tries += 1
+            except Lost as lost:
+                wait, cause, what = None, lost.cause, str(lost)
+                tries += cause != "unreachable"
+            finally:
+                self.gate.leave()
+                epoch = None
+            self._account.retried(self.name, cause)
+            if tries >= self.settings.tries:
+                raise GaveUp(self._gave_up(tries, cause, what))
+            if stopped():
+                raise Dropped
+            if cause != "unreachable" and wait is None:
+                await asyncio.sleep(backoff(self._backoff_s, max(tries - 1, 0), place))
+
+    def _gave_up(self, tries: int, cause: str, what: str) -> Failure:
+        kind = "timeout" if cause == "timeout" else "engine"
+        times = "1 try" if tries == 1 else f"{tries} tries"
+        said = what if what.startswith(cause) else f"{cause}: {what}"
+        return Failure(kind, f"{self.title} gave no usable reply in {times}; the last: {said}")
+
+    async def _once(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        worst: Cost,
+        usual: Cost,
+        stopped: Callable[[], bool],
+        epoch: int,
+    ) -> Reading:
+        """One try inside the gate. Raises Lost where no reply comes."""
+        await self._reserve(worst, stopped)
+        real: Cost | None = usual  # where no reply tells, the server may have done all the work
+        task = asyncio.current_task()
+        assert task is not None
+        if not self.sending and not self._quiet:
+            self._heard_at = time.monotonic()
+        self.sending.add(task)
+        try:
+            status, headers, content = await self._send(path, body)
+            self._heard()
+            reading = read_reply(status, headers, content)
+            real = _real(reading, status, content, usual)
+            self.gate.correct(real.tokens - usual.tokens)
+            self._adjust(reading, epoch)
+            return self._scrubbed(reading)
+        except Lost as lost:
+            if lost.cause == "unreachable":
+                real = None
+            self.gate.correct(-usual.tokens if real is None else 0)
+            await self._silence(lost, epoch)
+            raise
+        finally:
+            self.sending.discard(task)
+            self._account.settle(self.name, worst, real)
+
+    async def _reserve(self, worst: Cost, stopped: Callable[[], bool]) -> None:
+        """Wait until the budget holds the worst case; what is in flight may cost less than its."""
+        while not self._account.reserve(self.name, worst):
+            if self._account.idle:
+                raise BudgetError(self._account.in_words())
+            if stopped():
+                raise Dropped
+            await asyncio.sleep(_POLL_S)
+
+    async def _send(
+        self, path: str, body: Mapping[str, Any]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        import openai
+
+        fields = dict(body)
+        client = self._open()
+        to_chat = path == "chat/completions"
+        resource = client.chat.completions if to_chat else client.completions
+        name = "messages" if to_chat else "prompt"
+        known = {"model": fields.pop("model"), name: fields.pop(name)}
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                raw = await resource.with_raw_response.create(
+                    **known, extra_body=fields, extra_headers=self._headers()
+                )
+        except openai.APIStatusError as error:
+            return error.status_code, _lower(error.response.headers), error.response.content
+        except TimeoutError:
+            raise Lost("timeout", f"no reply within {self.settings.timeout:g} s") from None
+        except openai.APIConnectionError as error:
+            raise self._lost(error) from None
+        return raw.status_code, _lower(raw.headers), raw.http_response.content
+
+    def _lost(self, error: Exception) -> Lost:
+        cause = error.__cause__
+        kind = type(cause).__name__
+        words = self._scrub(f"{kind}: {cause}" if cause else str(error))
+        if kind in ("ConnectError", "ConnectTimeout"):
+            return Lost("unreachable", words)
+        if "Timeout" in kind:
+            return Lost("timeout", f"no reply within {self.settings.timeout:g} s")
+        return Lost("cut", words)
+
+    def _open(self) -> AsyncOpenAI:
+        if self._client is None:
+            try:
+                import openai
+            except ImportError:
+                raise MissingPackage("openai", "openai", "a member behind an endpoint") from None
+            timeout = openai.Timeout(
+                self.settings.timeout, connect=min(_CONNECT_S, self.settings.timeout)
+            )
+            self._client = openai.AsyncOpenAI(
+                base_url=self.settings.url,
+                api_key=self._key or "none",
+                max_retries=0,
+                timeout=timeout,
+            )
+        return self._client
+
+    def _headers(self) -> dict[str, Any]:
+        """Settings of the environment that belong to another service stay out of the headers."""
+        import openai
+
+        left_out = ["OpenAI-Organization", "OpenAI-Project"]
+        left_out += [] if self._key else ["Authorization"]
+        return {name: openai.Omit() for name in left_out}
+
+    async def close(self) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    # What replies and silence mean ---------------------------------------------------------------
+
+    def _adjust(self, reading: Reading, epoch: int) -> None:
+        if reading.busy:
+            self.gate.congested(epoch)
+        elif reading.verdict == "ok":
+            self.gate.went_well()
+        if reading.wait is not None:
+            # A little later than asked, so that a clock that runs fast does not come too early.
+            self.gate.pause(reading.wait * 1.02 + 0.01)
+
+    def _refuse(self, reading: Reading, model: str) -> None:
+        """Raise EngineError for what no other try will change."""
+        said = f"it said: {reading.message}"
+        if reading.verdict == "denied":
+            key = self.settings.key
+            mend = (
+                f"put a valid key into the environment variable {key}"
+                if key
+                else f"name the environment variable with the key in endpoints.{self.name}.key"
+            )
+            raise EngineError(f"{self.title} refuses access ({reading.cause}); {mend}; {said}")
+        if reading.verdict == "unknown":
+            raise EngineError(
+                f"{self.title} does not know the model {model!r}, or the url is not the base of "
+                f"an OpenAI-compatible server (it ends in /v1 as a rule); {said}"
+            )
+        if reading.spent_up:
+            raise EngineError(f"the account behind {self.title} is used up; {said}")
+
+    def _heard(self) -> None:
+        self._heard_at, self._quiet, self._unreachable = time.monotonic(), False, 0
+
+    async def _silence(self, lost: Lost, epoch: int) -> None:
+        """Narrow or close the gate; raise EngineError when the patience is at an end."""
+        self._quiet = True
+        if lost.cause == "unreachable":
+            self._unreachable += self.gate.closed(epoch)
+            gap = backoff(self._backoff_s, self._unreachable, self.name)
+            self.gate.pause(min(gap, _LONGEST_GAP_S, self.settings.patience / 4))
+        elif lost.cause == "timeout":
+            self.gate.congested(epoch)
+        silent = time.monotonic() - self._heard_at
+        if silent < self.settings.patience:
+            return
+        if lost.cause != "unreachable" and await self._lives():
+            self._heard()  # slow with this request, but there
+            return
+        self._quiet = False
+        raise self.broken(silent, str(lost))
+
+    async def _lives(self) -> bool:
+        """Whether the server answers anything at all."""
+        import openai
+
+        try:
+            async with asyncio.timeout(min(_CONNECT_S, self.settings.timeout)):
+                await self._open().models.with_raw_response.list(extra_headers=self._headers())
+        except openai.APIStatusError:
+            return True
+        except (openai.APIConnectionError, TimeoutError):
+            return False
+        return True
+
+    def broken(self, silent: float, what: str) -> PhalanxError:
+        return SilentEndpoint(
+            f"{self.title} has not answered for {silent:.0f} s: {what}; start it and run the same "
+            "command again; everything answered is recorded"
+        )
+
+    def _scrub(self, text: str) -> str:
+        return text.replace(self._key, "[key]") if self._key else text
+
+    def _scrubbed(self, reading: Reading) -> Reading:
+        return replace(reading, message=self._scrub(reading.message))
+
+
+class SilentEndpoint(EngineError):
+    """A server that gives no sign of life: whatever waits for it is given up."""
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _real(reading: Reading, status: int, content: bytes, usual: Cost) -> Cost:
+    """What a reply cost: as the server counted, else an estimate; errors cost nothing."""
+    if status != 200 or (reading.verdict != "ok" and not reading.cause.endswith("JSON")):
+        return Cost()
+    usage = reading.body.get("usage")
+    counted = usage if isinstance(usage, dict) else {}
+    read, written = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    return Cost(
+        read if isinstance(read, int) else usual.tokens_in,
+        written if isinstance(written, int) else len(content) // BYTES_PER_TOKEN,
+    )

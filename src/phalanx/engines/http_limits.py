@@ -1,0 +1,182 @@
+"""How many requests an endpoint gets, and when: an adaptive window, pauses and smooth rates."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from phalanx.identity import derived_random
+
+START_WINDOW = 4
+"""Requests in flight at first."""
+LONGEST_WAIT_S = 300.0
+"""The longest that a server's Retry-After is obeyed."""
+_LONGEST_BACKOFF_S = 30.0
+
+
+def backoff(base: float, number: int, *place: object) -> float:
+    """Seconds before another try: doubles from ``base``, with jitter derived from ``place``.
+
+    >>> 0.5 <= backoff(0.5, 1, "r1") <= 1.0
+    True
+    """
+    longest = min(base * 2**number, _LONGEST_BACKOFF_S)
+    return longest * (0.5 + 0.5 * derived_random("backoff", number, *place).random())
+
+
+class Bucket:
+    """A smooth rate: ``per_minute`` units a minute, at most a second's worth at once.
+
+    A single amount larger than that passes when the bucket is full, and is paid back after.
+    """
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self._rate = per_minute / 60
+        self._most = max(1.0, self._rate)
+        self._level = self._most
+        self._at = now
+
+    def delay(self, amount: float, now: float) -> float:
+        """Seconds until ``amount`` may be taken."""
+        self._fill(now)
+        return max(0.0, (min(amount, self._most) - self._level) / self._rate)
+
+    def take(self, amount: float, now: float) -> None:
+        """Take it; a negative amount gives back what was estimated too high."""
+        self._fill(now)
+        self._level = min(self._level - amount, self._most)
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self._most, self._level + (now - self._at) * self._rate)
+        self._at = now
+
+
+class Gate:
+    """Lets requests of one endpoint through: used inside one asyncio loop.
+
+    The window starts at :data:`START_WINDOW`, grows by one with every good reply until the first
+    congestion and by one a round after it, up to ``most``; a congestion halves it, once for all
+    the requests that were in flight when it came.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._clock = clock
+        now = clock()
+        self._requests = Bucket(requests_per_minute, now) if requests_per_minute else None
+        self._tokens = Bucket(tokens_per_minute, now) if tokens_per_minute else None
+        self._window = float(min(START_WINDOW, most))
+        self._slow_start = True
+        self._epoch = 0
+        self._paused_until = 0.0
+        self._first: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._others: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.num_inside = 0
+        self.largest_window = self._window
+
+    @property
+    def window(self) -> int:
+        """Requests that may be in flight now."""
+        return int(self._window)
+
+    async def enter(self, tokens: int, again: bool = False) -> int:
+        """Wait for a place; returns the epoch that :meth:`congested` wants. ``again`` goes first.
+
+        ``tokens`` is the estimate that the token rate is charged with.
+        """
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._first if again else self._others).append((place, tokens))
+        self._admit()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.leave()
+            raise
+        return self._epoch
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self.num_inside -= 1
+        self._admit()
+
+    def correct(self, tokens: int) -> None:
+        """Charge the token rate with ``tokens`` more (or fewer) than were estimated."""
+        if self._tokens:
+            self._tokens.take(tokens, self._clock())
+
+    def went_well(self) -> None:
+        """A reply came while the window was in use: a wider one may do."""
+        if self.num_inside >= self.window:
+            self._window += 1.0 if self._slow_start else 1.0 / self._window
+            self._window = min(self._window, float(self._most))
+            self.largest_window = max(self.largest_window, self._window)
+
+    def congested(self, epoch: int) -> None:
+        """The server is busy. Requests that began before the last halving say nothing new."""
+        if epoch == self._epoch:
+            self._window = max(1.0, self._window / 2)
+            self._slow_start = False
+            self._epoch += 1
+
+    def closed(self, epoch: int) -> bool:
+        """The server cannot be reached: one request at a time, and a slow start afterwards.
+
+        Returns whether that is news: requests that began together fail together.
+        """
+        if epoch != self._epoch:
+            return False
+        self._window, self._slow_start = 1.0, True
+        self._epoch += 1
+        return True
+
+    def pause(self, seconds: float) -> None:
+        """Let nothing through for so long; what is in flight goes on."""
+        seconds = min(seconds, LONGEST_WAIT_S)
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+    def _admit(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self.num_inside < self.window:
+            queue = self._first or self._others
+            if not queue:
+                return
+            place, tokens = queue[0]
+            if place.done():  # cancelled while it waited
+                queue.popleft()
+                continue
+            now = self._clock()
+            if (delay := self._delay(tokens, now)) > 0:
+                self._timer = asyncio.get_running_loop().call_later(delay, self._admit)
+                return
+            queue.popleft()
+            self._charge(tokens, now)
+            self.num_inside += 1
+            place.set_result(None)
+
+    def _delay(self, tokens: int, now: float) -> float:
+        delays = [self._paused_until - now]
+        if self._requests:
+            delays.append(self._requests.delay(1, now))
+        if self._tokens:
+            delays.append(self._tokens.delay(tokens, now))
+        # A timer may ring a little early; asking again at once would spin.
+        longest = max(delays)
+        return max(longest, 0.001) if longest > 0 else 0.0
+
+    def _charge(self, tokens: int, now: float) -> None:
+        if self._requests:
+            self._requests.take(1, now)
+        if self._tokens:
+            self._tokens.take(tokens, now)

@@ -1,0 +1,275 @@
+"""Members behind OpenAI-compatible servers: many requests in flight, beside the caller.
+
+One background thread runs an asyncio loop. Each request is a batch of its own, so that nothing
+answered is ever sent again; each endpoint has a lane that begins its requests in order, as its
+gate lets them through. Failures of one request are responses; only what no further try can change
+(a refused key, an unknown model, a silent server, a spent budget) ends the work, and what is under
+way then still ends and is returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from phalanx.config.schema import BudgetSettings, EndpointSettings
+from phalanx.engines.http_account import Account, costs
+from phalanx.engines.http_body import build
+from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
+from phalanx.engines.http_talk import Talk, modes_for
+from phalanx.engines.http_work import HttpWork, Place
+from phalanx.errors import EngineError
+from phalanx.types import Failure, Likelihood, Member, Options, Request, Response, Work
+
+_POLL_S = 0.2
+# Probings of one model that may come to nothing before its requests go side by side.
+_MOST_PROBES = 3
+_CLOSE_S = 10.0
+
+
+class OpenAIEngine:
+    """Implements :class:`phalanx.types.ConcurrentEngine`.
+
+    ``environ`` holds the keys that endpoints name. ``backoff_s`` is the wait before a second try.
+    Raises EngineError where a named key is not set.
+    """
+
+    name = "openai"
+
+    def __init__(
+        self,
+        endpoints: Sequence[EndpointSettings],
+        budget: BudgetSettings | None = None,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        backoff_s: float = 0.5,
+    ) -> None:
+        self._account = Account(endpoints, budget or BudgetSettings(), self.name)
+        self._endpoints = {
+            settings.name: Endpoint(settings, self._account, _key(settings, environ), backoff_s)
+            for settings in endpoints
+        }
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._probes: dict[tuple[str, str], int] = {}
+
+    # The caller's side ---------------------------------------------------------------------------
+
+    def plan(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Every request alone."""
+        return [[position] for position in range(len(requests))]
+
+    def respond(self, requests: Sequence[Request]) -> list[Response]:
+        """Responses in order, when all of them are there. Raises what broke the engine."""
+        work = self.start([requests])
+        found: list[Response] = []
+        while work.num_open:
+            for _, replies in work.wait(_POLL_S):
+                found += replies
+        return found
+
+    def start(self, batches: Sequence[Sequence[Request]]) -> Work:
+        """Begin all batches; raises EngineError for a member whose endpoint is not known."""
+        for batch in batches:
+            for request in batch:
+                self._endpoint_of(request.member)
+        loop = self._running_loop()
+        crew = _Crew(loop)
+        work = HttpWork(batches, crew.halt)
+        crew.begin(lambda: self._run(work, crew))
+        return work
+
+    def facts(self) -> dict[str, str]:
+        """What every endpoint has cost since the run began, and what was learnt about it."""
+        return self._account.facts()
+
+    def restore(self, facts: Mapping[str, str]) -> None:
+        """Take up the facts of a run; they replace what was counted so far."""
+        self._account.restore(facts)
+
+    def close(self) -> None:
+        """Give up whatever is under way and close the connections."""
+        if self._loop is None or self._thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(_CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S)
+        self._loop.close()
+        self._loop = self._thread = None
+
+    # What an engine of managed servers does in another way ---------------------------------------
+
+    def _endpoint_of(self, member: Member) -> Endpoint:
+        if member.endpoint not in self._endpoints:
+            known = ", ".join(self._endpoints) or "none"
+            raise EngineError(
+                f"{member.name} is behind the endpoint {member.endpoint!r}, which is not among "
+                f"endpoints ({known})"
+            )
+        return self._endpoints[member.endpoint]
+
+    def _model_of(self, member: Member) -> str:
+        """The name that the server knows."""
+        return member.base
+
+    # The loop's side -----------------------------------------------------------------------------
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name=f"phalanx-{self.name}", daemon=True
+            )
+            self._thread.start()
+        return self._loop
+
+    async def _shut(self) -> None:
+        current = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not current]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for endpoint in self._endpoints.values():
+            await endpoint.close()
+
+    async def _run(self, work: HttpWork, crew: _Crew) -> None:
+        """One lane for each endpoint; over when every request that was begun has ended."""
+        lanes: dict[str, list[tuple[Place, Request]]] = {}
+        for number, batch in enumerate(work.batches):
+            for position, request in enumerate(batch):
+                endpoint = self._endpoint_of(request.member)
+                lanes.setdefault(endpoint.name, []).append(((number, position), request))
+        try:
+            crew.lanes = [
+                asyncio.create_task(self._lane(work, crew, self._endpoints[name], owed))
+                for name, owed in lanes.items()
+            ]
+            if work.stopped:
+                crew.halt_here()
+            for ended in await asyncio.gather(*crew.lanes, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    work.fail(ended)
+            await asyncio.gather(*crew.tasks, return_exceptions=True)
+        except Exception as error:
+            work.fail(error)
+        finally:
+            work.over()
+
+    async def _lane(
+        self,
+        work: HttpWork,
+        crew: _Crew,
+        endpoint: Endpoint,
+        owed: Sequence[tuple[Place, Request]],
+    ) -> None:
+        """Begin the requests of one endpoint in order, as its gate lets them through."""
+        for place, request in owed:
+            if isinstance(request.want, Likelihood):
+                work.begin(place)
+                work.put(place, _no_likelihood(request, endpoint))
+                continue
+            model = self._model_of(request.member)
+            usual = costs(build(model, request.messages, _room(request), (), {}))[1]
+            epoch = await endpoint.gate.enter(usual.tokens)
+            if work.stopped:
+                endpoint.gate.leave()
+                return
+            work.begin(place)
+            talk = Talk(endpoint, request, model, lambda: work.stopped, epoch)
+            task = asyncio.create_task(self._one(work, crew, place, talk))
+            crew.add(task, talk)
+            if self._is_probe(talk):
+                # What it learns decides how the others are asked.
+                await asyncio.wait([task])
+
+    def _is_probe(self, talk: Talk) -> bool:
+        if not isinstance(talk.request.want, Options):
+            return False
+        if len(modes_for(talk.endpoint, talk.model)) == 1:
+            return False
+        key = (talk.endpoint.name, talk.model)
+        self._probes[key] = self._probes.get(key, 0) + 1
+        return self._probes[key] <= _MOST_PROBES
+
+    async def _one(self, work: HttpWork, crew: _Crew, place: Place, talk: Talk) -> None:
+        try:
+            reply = await talk.answer()
+        except (Dropped, asyncio.CancelledError):
+            return  # not answered, so it is asked again when the run goes on
+        except SilentEndpoint as error:
+            work.fail(error)
+            crew.abandon(talk.endpoint)
+        except Exception as error:
+            work.fail(error)
+        else:
+            work.put(place, reply)
+
+
+class _Crew:
+    """The tasks of one work, and which of them may be cut short when it is stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.lanes: list[asyncio.Task[None]] = []
+        self.tasks: dict[asyncio.Task[None], Talk] = {}
+
+    def begin(self, run: Callable[[], object]) -> None:
+        """Start the coroutine that ``run`` makes, in the loop."""
+
+        def here() -> None:
+            self._main = self._loop.create_task(run())
+
+        self._loop.call_soon_threadsafe(here)
+
+    def add(self, task: asyncio.Task[None], talk: Talk) -> None:
+        self.tasks[task] = talk
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.pop(task).release()
+
+    def halt(self) -> None:
+        """From any thread: begin nothing more; only what is being sent goes on."""
+        if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self.halt_here)
+
+    def halt_here(self) -> None:
+        for lane in self.lanes:
+            lane.cancel()
+        for task, talk in list(self.tasks.items()):
+            if task not in talk.endpoint.sending:
+                task.cancel()
+
+    def abandon(self, endpoint: Endpoint) -> None:
+        """Nobody answers there: what is being sent is given up, too."""
+        for task, talk in list(self.tasks.items()):
+            if talk.endpoint is endpoint and task is not asyncio.current_task():
+                task.cancel()
+
+
+def _key(settings: EndpointSettings, environ: Mapping[str, str]) -> str:
+    if not settings.key:
+        return ""
+    key = environ.get(settings.key, "").strip()
+    if not key:
+        raise EngineError(
+            f"endpoint {settings.name}: the environment variable {settings.key} is not set; "
+            "put the key there, or leave endpoints.key out where the server wants none"
+        )
+    return key
+
+
+def _room(request: Request) -> dict[str, int]:
+    """Tokens that may be written, for the first estimate."""
+    return {"max_tokens": getattr(request.want, "max_new_tokens", 32)}
+
+
+def _no_likelihood(request: Request, endpoint: Endpoint) -> Response:
+    failure = Failure(
+        "refused",
+        f"{endpoint.title}: an endpoint gives no likelihood of a given text; use judge.protocol: "
+        "expected, or rubric, or pairwise",
+    )
+    return Response(request.id, error=failure)
