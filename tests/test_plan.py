@@ -13,6 +13,7 @@ import pytest
 from phalanx.config import Config, load
 from phalanx.errors import ConfigError
 from phalanx.plan import check, make_plan, require
+from phalanx.plan.machines import machine_named
 from phalanx.plan.sizes import (
     SMOLLM2_135M,
     base_size,
@@ -172,12 +173,13 @@ def test_bases_take_turns() -> None:
         {"name": "c", "model": "org/mystery"},
     ]
     pool = {"base": "builtin:smollm2-135m", "members": members}
-    plan = make_plan(small(pool=pool))
+    large = machine_named("cpu:8:64GB")
+    plan = make_plan(small(pool=pool), large)
     assert plan.take_turns
     assert [base.parameters for base in plan.bases] == [134_515_008, 3_000_000_000, None]
     assert [base.guessed for base in plan.bases] == [False, True, True]
     assert plan.seconds is None
-    assert not make_plan(small(pool=pool, resources={"keep_all_loaded": True})).take_turns
+    assert not make_plan(small(pool=pool, resources={"keep_all_loaded": True}), large).take_turns
 
 
 @pytest.mark.parametrize(

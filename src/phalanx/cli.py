@@ -86,15 +86,21 @@ def init(
 
 
 @app.command()
-def check(source: Source, overrides: Overrides = None) -> None:
-    """Validate a configuration and print the plan. Loads no model.
+def check(
+    source: Source,
+    overrides: Overrides = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="Plan for this one instead: h200, 2x8xh100, 1x40GB, cpu:32:64GB"),
+    ] = None,
+) -> None:
+    """Validate a configuration and print the plan: who goes where, memory, time. Loads no model.
 
-    Exit code 2 with every fault in one message where something is wrong.
+    Exit code 2 with every fault in one message where something is wrong or has no room.
     """
-    from phalanx.plan import make_plan, render
+    from phalanx.plan import plan_for, render
 
-    plan = make_plan(_load(source, overrides))
-    out.print(render(plan))
+    out.print(render(plan_for(source, overrides or [], machine)))
 
 
 @app.command()

@@ -54,6 +54,7 @@ def load(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     complete: bool | None = None,
+    gpus: int | None = None,
     also: Sequence[Callable[[Config], Iterable[Fault]]] = (),
 ) -> Config:
     """Read, merge, check. ``load("preset:sparta", ["pool=pool.yaml", "match.duels=200"])``.
@@ -61,6 +62,7 @@ def load(
     ``overrides`` are texts ``key.path=value`` (the value is read as YAML; for a section, the
     name of a YAML file that holds it) or a mapping (dotted keys, or nested). ``complete``: a
     pool and instructions must be there; by default they must, unless a bare preset is looked at.
+    ``gpus``: the GPUs to reckon with, where it is not to run on this machine.
     ``also``: further rules, from layers above, whose faults join the same message.
 
     Raises ConfigError with every fault, each with its file and line.
@@ -73,7 +75,7 @@ def load(
     config, shape_faults = _validate(merged.data)
     hidden = [fault.path for fault in shape_faults]
     if config is not None:
-        found = [*rules.check(config, complete), *(f for rule in also for f in rule(config))]
+        found = [*rules.check(config, complete, gpus), *(f for rule in also for f in rule(config))]
         rule_faults = [fault for fault in found if fault.level == "fault"]
         shape_faults += [fault for fault in rule_faults if not _hides(hidden, fault.path)]
     faults += [_with_place(fault, merged) for fault in shape_faults]

@@ -43,8 +43,9 @@ def _texts(config: Config, complete: bool, level: str) -> list[str]:
     return [f"{dotted(fault.path, data)}: {fault.text}" for fault in found]
 
 
-def check(config: Config, complete: bool = True) -> list[Fault]:
-    """All faults and notes, in the order of the schema."""
+def check(config: Config, complete: bool = True, gpus: int | None = None) -> list[Fault]:
+    """All faults and notes, in the order of the schema. ``gpus``: of a machine, None: of this."""
+    machine = count_gpus() if gpus is None else gpus
     return list(
         chain(
             _pool_size(config, complete),
@@ -58,8 +59,8 @@ def check(config: Config, complete: bool = True) -> list[Fault]:
             _reputations(config),
             _lengths(config),
             _tasks(config),
-            _device(config),
-            _gpus(config),
+            _device(config, machine),
+            _gpus(config, machine),
         )
     )
 
@@ -381,14 +382,14 @@ def _tasks(config: Config) -> Iterator[Fault]:
         yield Fault(("evaluate", "dev_share"), text)
 
 
-def _device(config: Config) -> Iterator[Fault]:
+def _device(config: Config, machine: int) -> Iterator[Fault]:
     device = config.resources.device
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", device)
     if not match:
         text = f"expected auto, cpu, cuda or cuda:N, got {device!r}"
         yield Fault(("resources", "device"), text)
-    elif device.startswith("cuda") and int(match.group(1) or 0) >= count_gpus():
-        text = f"is {device}, but this machine has {_gpus_in_words(count_gpus())}; use auto or cpu"
+    elif device.startswith("cuda") and int(match.group(1) or 0) >= machine:
+        text = f"is {device}, but this machine has {_gpus_in_words(machine)}; use auto or cpu"
         yield Fault(("resources", "device"), text)
 
 
@@ -396,8 +397,8 @@ def _gpus_in_words(count: int) -> str:
     return f"{count or 'no'} GPU{'' if count == 1 else 's'}"
 
 
-def _gpus(config: Config) -> Iterator[Fault]:
-    limit, machine = config.resources.gpus, count_gpus()
+def _gpus(config: Config, machine: int) -> Iterator[Fault]:
+    limit = config.resources.gpus
     available = machine if limit is None else limit
     source = "this machine" if limit is None else "resources.gpus"
     if limit is not None and limit > machine:

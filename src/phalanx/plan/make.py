@@ -6,7 +6,7 @@ import io
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,18 @@ from phalanx import pool
 from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
-from phalanx.config.machine import memory_bytes
 from phalanx.errors import ConfigError
+from phalanx.plan import speed
 from phalanx.plan.content import content_faults
+from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
+from phalanx.plan.machines import Machine, machine_named, this_machine
+from phalanx.plan.memory import BasePlan
+from phalanx.plan.placement import Placement
 from phalanx.plan.sizes import ModelShape, Size
-from phalanx.plan.work import (
-    BasePlan,
-    Work,
-    bases_of,
-    device_speed,
-    seconds_of,
-    work_of,
-)
+from phalanx.plan.speed import Times, times_of
+from phalanx.plan.units import unit_faults
+from phalanx.plan.ways import Question, memory_faults, small_batches
+from phalanx.plan.work import Work, recruit_examples, trained, work_of
 from phalanx.types import Member
 
 PAPER_MEMBERS = 10
@@ -56,7 +56,7 @@ class Instructions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All numbers of a run. ``work`` and ``seconds`` are for one iteration.
+    """All numbers of a run. ``work`` is for one iteration, ``evaluation_requests`` for all.
 
     ``assumed`` says, for a preset without a pool, which pool the numbers are for.
     """
@@ -72,16 +72,33 @@ class Plan:
     evaluation_items: int
     evaluation_requests: int
     bases: tuple[BasePlan, ...]
-    take_turns: bool
-    seconds: dict[str, float] | None
+    placement: Placement
+    endpoints: tuple[EndpointPlan, ...]
+    budget: tuple[str, ...]
+    times: Times | None
     assumption: str
+    writes_verdicts: bool
     assumed: str
     notes: tuple[str, ...]
 
     @property
+    def take_turns(self) -> bool:
+        """Whether bases come and go, because not all are held at once."""
+        return any(
+            len([wave for wave in self.placement.of(phase) if wave.server == server]) > 1
+            for phase in ("serve", "train")
+            for server in (False, True)
+        )
+
+    @property
+    def seconds(self) -> dict[str, float] | None:
+        """Rough seconds of one iteration by phase; None where they cannot be reckoned."""
+        return None if self.times is None else self.times.each
+
+    @property
     def total_seconds(self) -> float | None:
-        """Rough seconds of all iterations, without recruiting and evaluation."""
-        return None if self.seconds is None else sum(self.seconds.values()) * self.iterations
+        """Rough seconds of the whole run, recruiting and evaluation included."""
+        return None if self.times is None else self.times.total(self.iterations)
 
 
 def require(config: Config) -> None:
@@ -100,49 +117,56 @@ def _refuse(config: Config, found: Sequence[Fault]) -> None:
         raise ConfigError(texts)
 
 
-def make_plan(config: Config) -> Plan:
+def make_plan(config: Config, machine: Machine | None = None) -> Plan:
     """The plan of a configuration; a bare preset is planned for the paper's pool, and says so.
 
-    Raises ConfigError with every fault, except that a pool and instructions may be missing.
+    ``machine``: plan for this one instead of the machine that runs here. Raises ConfigError with
+    every fault, one for each base that has no room too; a pool and instructions may be missing.
     """
     complete = bool(config.pool.members or config.pool.recruit)
-    found = [*rules.check(config, complete=False), *content_faults(config)]
+    gpus = None if machine is None else machine.gpus
+    found = [*rules.check(config, complete=False, gpus=gpus), *content_faults(config)]
     _refuse(config, found)
-    return _plan(config, found, complete)
+    return _plan(config, found, complete, machine or this_machine())
 
 
-def _plan(config: Config, found: Sequence[Fault], complete: bool) -> Plan:
+def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) -> Plan:
     members = pool.members_from(config) if complete else _paper_pool()
     instructions = _instructions(config)
-    work = work_of(config, members, instructions.tokens)
-    bases = bases_of(config, members, None if complete else PAPER_SIZE)
-    speed = device_speed(config)
+    tokens = instructions.tokens
+    question = Question(config, members, machine, tokens, None if complete else PAPER_SIZE)
+    placement, bases = question.placement(), question.bases()
+    faults = [*unit_faults(config, placement.units), *memory_faults(question, placement)]
+    if not complete and machine.here:  # a preset alone: nobody has said yet where it is to run
+        faults = [replace(fault, level="note") for fault in faults]
+    _refuse(config, faults)
     items = _evaluation_items(config)
-    measurings = 1 + math.ceil(config.iterations / config.evaluate.every)
+    evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
+    endpoints = endpoints_of(config, members, tokens, evaluations)
     data = config.model_dump()
-    notes = [f"{dotted(f.path, data)}: {f.text}" for f in found if f.level == "note"]
-    recruit = config.pool.recruit
-    examples = 0
-    if recruit is not None:
-        domains = sum(len(wanted) for wanted in recruit.specialists.values())
-        examples = domains * recruit.examples_per_domain
+    notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
+    served = any(wave.server for wave in placement.waves)
+    contestants = pool.contestants(members)
     return Plan(
         iterations=config.iterations,
-        contestants=_names(pool.contestants(members)),
+        contestants=_names(contestants),
         judges=_names(pool.judges(members)),
-        learners=_names(pool.learners(members)) if config.train.method != "none" else (),
-        recruits=_names(pool.recruits_from(config)) if recruit else (),
-        recruit_examples=examples,
+        learners=_names(trained(config, members)),
+        recruits=_names(pool.recruits_from(config)),
+        recruit_examples=sum(recruit_examples(config).values()),
         instructions=instructions,
-        work=work,
+        work=work_of(config, members, tokens),
         evaluation_items=items,
-        evaluation_requests=items * len(members) * measurings,
+        evaluation_requests=evaluations * len(contestants),
         bases=tuple(bases),
-        take_turns=len(bases) > 1 and not config.resources.keep_all_loaded,
-        seconds=seconds_of(config, members, bases, instructions.tokens, speed),
-        assumption=speed.words,
+        placement=placement,
+        endpoints=endpoints,
+        budget=tuple(budget_lines(config, endpoints)),
+        times=times_of(config, members, bases, placement, tokens, evaluations),
+        assumption=speed.words(placement.units, served),
+        writes_verdicts=config.judge.protocol in ("rubric", "pairwise"),
         assumed="" if complete else _assumed(),
-        notes=(*notes, *_short_of(config, instructions), *_memory_notes(config, bases)),
+        notes=(*notes, *_short_of(config, instructions), *small_batches(question, placement)),
     )
 
 
@@ -213,33 +237,37 @@ def _evaluation_items(config: Config) -> int:
     return total
 
 
-def _memory_notes(config: Config, bases: Sequence[BasePlan]) -> list[str]:
-    """A note where the weights alone do not fit in the machine's memory (CPU runs)."""
-    memory, device = memory_bytes(), config.resources.device
-    sizes = [base.weights or 0 for base in bases]
-    needed = sum(sizes) if config.resources.keep_all_loaded else max(sizes, default=0)
-    if memory is None or device.startswith("cuda") or needed <= memory:
-        return []
-    gigabytes = f"{needed / 1e9:.1f} GB of weights at once, this machine has {memory / 1e9:.1f} GB"
-    return [f"resources: {gigabytes}; a GPU with enough memory is needed"]
-
-
 def check(
     source: str | os.PathLike[str],
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
+    machine: str | None = None,
     width: int = 100,
 ) -> tuple[int, str]:
-    """(exit code, text) of ``phalanx check SOURCE OVERRIDES``: 0 and the plan, 2 and the faults."""
+    """(exit code, text) of ``phalanx check SOURCE OVERRIDES --machine MACHINE``.
+
+    0 and the plan, or 2 and the faults.
+    """
     from rich.console import Console
 
     from phalanx.plan.table import render
 
     try:
-        plan = make_plan(load(source, overrides, also=(content_faults,)))
+        plan = plan_for(source, overrides, machine)
     except ConfigError as error:
         return error.exit_code, str(error)
     stream = io.StringIO()
     console = Console(file=stream, width=width, no_color=True, highlight=False)
     console.print(render(plan))
     return 0, stream.getvalue()
+
+
+def plan_for(
+    source: str | os.PathLike[str],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    machine: str | None = None,
+) -> Plan:
+    """Load a configuration and plan it, for this machine or the one named. Raises ConfigError."""
+    other = None if machine is None else machine_named(machine)
+    gpus = None if other is None else other.gpus
+    return make_plan(load(source, overrides, also=(content_faults,), gpus=gpus), other)

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.plan.make import Plan
-from phalanx.plan.work import BasePlan
+from phalanx.plan.speed import VERDICT_TOKENS
+from phalanx.plan.where import behind, where
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -17,7 +18,7 @@ def render(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     if plan.assumed:
         parts += [Text(f"Note: {plan.assumed}."), Text("")]
-    parts += [_who(plan), Text(""), _counts(plan), Text(""), _bases(plan), Text(_turns(plan))]
+    parts += [_who(plan), Text(""), _counts(plan), Text(""), where(plan), *behind(plan)]
     parts += [Text(""), _time(plan)]
     if plan.notes:
         parts += [Text(""), Text("Worth knowing")]
@@ -67,61 +68,24 @@ def _counts(plan: Plan) -> Table:
     return table
 
 
-def _bases(plan: Plan) -> Text:
-    text = Text("Memory, estimated", style="bold")
-    for base in plan.bases:
-        count = len(base.members)
-        text.append(
-            f"\n{base.base} ({count} member{'' if count == 1 else 's'}): "
-            f"{_parameters(base)}; weights {_bytes(base.weights)}, "
-            f"adapters {_bytes(base.adapters)}, training {_bytes(base.training)}",
-            style="not bold",
-        )
-    return text
-
-
-def _turns(plan: Plan) -> str:
-    lines = []
-    guessed = [base for base in plan.bases if base.guessed]
-    for base in guessed:
-        lines.append(f"The size of {base.base} is {base.how}.")
-    if plan.take_turns:
-        lines.append(f"The {len(plan.bases)} bases take turns in memory.")
-    elif len(plan.bases) > 1:
-        lines.append(f"The {len(plan.bases)} bases are all held in memory at once.")
-    else:
-        lines.append("One base in memory, shared by its members.")
-    return "\n".join(lines)
-
-
 def _time(plan: Plan) -> Text:
-    if plan.seconds is None or plan.total_seconds is None:
-        return Text("Time: cannot be estimated, a base has no known size.")
+    if plan.times is None or plan.total_seconds is None:
+        why = "a base has no known size" if plan.placement.units.known else "the cluster is unknown"
+        return Text(f"Time: cannot be estimated, {why}.")
     if plan.total_seconds == 0:
-        return Text("Time: scripted members take next to none.")
-    phases = ", ".join(f"{name} {duration(value)}" for name, value in plan.seconds.items())
+        alone = "members behind endpoints take as long as those take"
+        words = alone if plan.endpoints else "scripted members take next to none"
+        return Text(f"Time: {words}.")
+    each, once = plan.times.each, plan.times.once
+    phases = ", ".join(f"{name} {duration(value)}" for name, value in each.items())
+    beside = "; ".join(f"{name} {duration(value)} in all" for name, value in once.items())
+    ours = " Endpoints are not counted." if plan.endpoints else ""
+    written = f", verdicts of {VERDICT_TOKENS} tokens" if plan.writes_verdicts else ""
     return Text(
         f"Time, a rough estimate: about {duration(plan.total_seconds)} in all; an iteration: "
-        f"{phases}. Reckoned for {plan.assumption}, and responses half as long as allowed; half "
-        "or double would be no surprise. Recruiting and evaluation are not counted."
+        f"{phases}{'; ' if beside else ''}{beside}. Reckoned for {plan.assumption}, and responses "
+        f"half as long as allowed{written}; half or double would be no surprise.{ours}"
     )
-
-
-def _parameters(base: BasePlan) -> str:
-    if base.parameters is None:
-        return "size unknown"
-    if base.parameters == 0:
-        return "no parameters"
-    mark = "about " if base.guessed else ""
-    if base.parameters >= 1e9:
-        return f"{mark}{base.parameters / 1e9:.2f}B parameters"
-    return f"{mark}{base.parameters / 1e6:.1f}M parameters"
-
-
-def _bytes(count: int | None) -> str:
-    if count is None:
-        return "unknown"
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,181 @@
+"""Bytes: what a base, its members, a batch and a training take. Estimates, on the high side.
+
+They follow what the code does: served weights are base + adapter with an untouched copy in main
+memory, adapters that served lately are kept, activations are recomputed in training from a
+billion parameters on, and log-probabilities are computed in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
+from phalanx.plan.sizes import ModelShape, Size, adapter_parameters, base_size
+from phalanx.plan.work import judge_request_tokens
+from phalanx.types import Member
+
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+ADAPTER_BYTES = 4
+"""PEFT keeps adapters in float32."""
+TRAINED_BYTES = 20
+"""Bytes for each trained weight in float32: value, gradient, two moments, and the reference."""
+KEPT_ADAPTERS = 1 << 30
+"""Adapters that served lately are kept up to this many bytes for one base (weights.store)."""
+CHECKPOINT_FROM = 1_000_000_000
+"""Parameters from which activations are recomputed (training.trainers)."""
+LOGITS = 2**28
+"""Logits held at once in training: more are computed in pieces (training.scoring)."""
+FLOAT = 4
+TEMPLATE_TOKENS = 32
+"""Tokens of a chat template around an instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class BasePlan:
+    """One base: who shares it, and its size (None where unknown; ``guessed`` where not counted).
+
+    ``width`` is bytes a weight. ``shape`` is a usual one where no config.json says it.
+    """
+
+    base: str
+    members: tuple[Member, ...]
+    parameters: int | None
+    guessed: bool
+    how: str
+    shape: ModelShape | None
+    width: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights; 0 where the size is unknown."""
+        return (self.parameters or 0) * self.width
+
+
+def bases_of(members: Sequence[Member], width: int, size: Size | None = None) -> list[BasePlan]:
+    """One entry for each base that is loaded apart, in pool order; members of endpoints have none.
+
+    ``width`` is what ``dtype: auto`` means on the device. ``size`` overrides what the disk says.
+    """
+    groups: dict[tuple[str, str, bool], list[Member]] = {}
+    for member in members:
+        if member.engine != "openai":
+            key = (member.base, member.dtype, member.trust_remote_code)
+            groups.setdefault(key, []).append(member)
+    plans = []
+    for (base, dtype, _), mine in groups.items():
+        known = size or base_size(base)
+        count = known.parameters
+        plans.append(
+            BasePlan(
+                base=base,
+                members=tuple(mine),
+                parameters=count,
+                guessed=known.guessed,
+                how=known.how,
+                shape=known.shape or (usual_shape(count) if count else None),
+                width=BYTES.get(dtype, width),
+            )
+        )
+    return plans
+
+
+def usual_shape(parameters: int) -> ModelShape:
+    """A decoder of about that size: a layer for every 128 of its width, keys a quarter of it."""
+    hidden = 64 * max(1, round((parameters * 128 / 12) ** (1 / 3) / 64))
+    return ModelShape(
+        hidden=hidden,
+        layers=max(1, round(parameters / (12 * hidden**2))),
+        intermediate=3 * hidden,
+        kv=max(64, hidden // 4),
+        vocabulary=128_000,
+    )
+
+
+def adapter_bytes(plan: BasePlan, member: Member, lora: LoraSettings, trained: bool) -> int:
+    """The member's adapter, or the one it will have; 0 where it serves the bare base."""
+    count = adapter_parameters(member.adapter) if member.adapter else None
+    if count is None and plan.shape and (trained or member.adapter):
+        count = plan.shape.lora_parameters(lora)
+    return ADAPTER_BYTES * (count or 0)
+
+
+def untouched_copy(plan: BasePlan, lora: LoraSettings) -> int:
+    """The copy of those weights that adapters change."""
+    shape = plan.shape
+    if shape is None:
+        return 0
+    attention = 2 * shape.hidden * (shape.hidden + shape.kv)
+    layer = attention
+    if lora.targets != "attention":
+        layer += 3 * shape.hidden * shape.intermediate
+    return min(plan.weights, shape.layers * layer * plan.width)
+
+
+def longest_request(config: Config, instruction_tokens: int) -> int:
+    """Tokens, read and written, of the longest usual request of the run."""
+    answer = config.answer.max_new_tokens
+    lengths = [instruction_tokens + answer]
+    lengths.append(sum(judge_request_tokens(config, instruction_tokens, answer)))
+    if config.evaluate.tasks:
+        lengths.append(instruction_tokens + config.evaluate.max_new_tokens)
+    return max(lengths)
+
+
+def kv_bytes(plan: BasePlan) -> int:
+    """Keys and values of one token."""
+    shape = plan.shape
+    return 2 * shape.layers * shape.kv * plan.width if shape else 0
+
+
+def row_bytes(plan: BasePlan, config: Config, length: int) -> int:
+    """One request of a batch: its cache, one layer's activations while it is read, its logits."""
+    shape = plan.shape
+    if shape is None:
+        return 0
+    activations = length * (6 * shape.hidden + 3 * shape.intermediate) * plan.width
+    logits = 3 * shape.vocabulary * FLOAT
+    if config.judge.protocol == "likelihood":
+        logits = max(logits, (config.answer.max_new_tokens + 1) * shape.vocabulary * plan.width)
+    return length * kv_bytes(plan) + activations + logits
+
+
+def rows_wanted(config: Config, length: int) -> int:
+    """Requests in a batch, as the settings say."""
+    resources = config.resources
+    return max(1, min(resources.batch_size, resources.batch_tokens // length))
+
+
+def optimiser_bytes(plan: BasePlan, member: Member, lora: LoraSettings) -> int:
+    """The adapter that is trained, its gradient, both moments and the reference."""
+    return adapter_bytes(plan, member, lora, trained=True) // ADAPTER_BYTES * TRAINED_BYTES
+
+
+def longest_text(config: Config, settings: OptimiserSettings, instruction_tokens: int) -> int:
+    """Tokens of a long text to learn: twice the usual instruction, and a whole response."""
+    usual = 2 * instruction_tokens + TEMPLATE_TOKENS + config.answer.max_new_tokens
+    return min(settings.max_length, usual)
+
+
+def training_batch(plan: BasePlan, rows: int, length: int, gpu: bool) -> int:
+    """Activations and logits of one batch of ``rows`` texts of ``length`` tokens."""
+    shape = plan.shape
+    if shape is None:
+        return 0
+    tokens = rows * length
+    layer = tokens * (10 * shape.hidden + 3 * shape.intermediate) * plan.width
+    if checkpointed(plan):
+        kept = layer + tokens * shape.layers * shape.hidden * plan.width
+    else:
+        kept = layer * shape.layers
+    logits = min(tokens * shape.vocabulary, LOGITS) * FLOAT
+    return kept + (logits if gpu else 3 * logits)  # on a CPU: logits, float32 of them, gradient
+
+
+def checkpointed(plan: BasePlan) -> bool:
+    """Whether activations are recomputed in training."""
+    return (plan.parameters or 0) >= CHECKPOINT_FROM

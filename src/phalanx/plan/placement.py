@@ -1,0 +1,330 @@
+"""Which member goes where: waves of bases, one after another, and whether each fits.
+
+What the code can do is the limit. In one process there is one device, and one base at a time
+(with ``resources.keep_all_loaded`` all of them); worker processes and Ray workers hold one base
+each; a vLLM server holds one base, beside whatever trains. Members behind endpoints need nothing
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from phalanx.config.schema import Config, OptimiserSettings
+from phalanx.plan import memory
+from phalanx.plan.machines import GB
+from phalanx.plan.memory import BasePlan
+from phalanx.plan.units import Units
+from phalanx.plan.work import trained
+from phalanx.pool import recruits_from
+from phalanx.types import Member
+
+SLEEPING = int(1.5 * GB)
+"""What a vLLM server that sleeps still holds on its device (assumed: its CUDA context)."""
+VLLM_SHARE = 0.9
+"""vLLM's own --gpu-memory-utilization."""
+VLLM_CPU_CACHE = 4 * GB
+"""vLLM's cache on a machine without a GPU (its default, assumed)."""
+PHASES = ("recruit", "serve", "train")
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One base in a wave. ``rows``: requests or examples of a batch; ``parts`` in bytes.
+
+    ``wanted`` rows were asked for; fewer where memory is short.
+    """
+
+    base: BasePlan
+    members: tuple[str, ...]
+    weights: int
+    adapters: int
+    batch: int
+    rows: int
+    wanted: int
+
+    @property
+    def resident(self) -> int:
+        return self.weights + self.adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Bases that are in memory together. ``room`` in bytes; None where the device is unknown.
+
+    ``server``: a vLLM server holds them, not this process. ``beside`` is what something else
+    holds on the same device meanwhile.
+    """
+
+    phase: str
+    held: tuple[Held, ...]
+    room: int | None
+    server: bool = False
+    beside: int = 0
+
+    @property
+    def needed(self) -> int:
+        return sum(held.resident for held in self.held) + max(held.batch for held in self.held)
+
+    @property
+    def fits(self) -> bool:
+        """Unknown sizes and devices are given the benefit of the doubt."""
+        return self.room is None or self.needed <= self.room
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What this wave is, whatever the settings: to compare plans."""
+        return self.phase, ",".join(held.base.base for held in self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Waves of every phase in the order in which they come, and where members without any are."""
+
+    units: Units
+    waves: tuple[Wave, ...]
+    behind: dict[str, tuple[str, ...]]
+    scripted: tuple[str, ...]
+
+    def of(self, phase: str) -> tuple[Wave, ...]:
+        return tuple(wave for wave in self.waves if wave.phase == phase)
+
+    def rows(self, base: BasePlan, wanted: int) -> int:
+        """Requests in a batch of that base in this process: ``wanted``, or as memory allows."""
+        held = self.serving(base, server=False)
+        return wanted if held is None or held.rows == held.wanted else min(wanted, held.rows)
+
+    def serving(self, base: BasePlan, server: bool) -> Held | None:
+        """The base as it serves here, or in a vLLM server."""
+        for wave in self.of("serve"):
+            for held in wave.held:
+                if held.base == base and wave.server == server:
+                    return held
+        return None
+
+
+def place(
+    config: Config,
+    members: Sequence[Member],
+    bases: Sequence[BasePlan],
+    units: Units,
+    instruction_tokens: int,
+) -> Placement:
+    """The placement of every member in every phase; fits or not is for the waves to say."""
+    length = memory.longest_request(config, instruction_tokens)
+    served = _server_waves(config, bases, units, length)
+    beside = units.one_device * max((wave.needed for wave in served), default=0)
+    waves = _recruit_waves(config, bases, units, instruction_tokens)
+    waves += served + _serve_waves(config, bases, units, length, beside)
+    resting = _resting(config, served, units)
+    waves += _train_waves(config, members, bases, units, resting, instruction_tokens)
+    endpoints: dict[str, tuple[str, ...]] = {}
+    for member in members:
+        if member.engine == "openai":
+            endpoints[member.endpoint] = (*endpoints.get(member.endpoint, ()), member.name)
+    scripted = tuple(member.name for member in members if member.engine == "scripted")
+    return Placement(units, tuple(waves), endpoints, scripted)
+
+
+def _waves(
+    config: Config, phase: str, held: Sequence[Held], room: int | None, beside: int
+) -> list[Wave]:
+    """A wave for each base, or one for all where all are kept loaded."""
+    if not held:
+        return []
+    together = [tuple(held)] if config.resources.keep_all_loaded else [(one,) for one in held]
+    return [Wave(phase, group, room, beside=beside) for group in together]
+
+
+def _of_engine(base: BasePlan, engines: Sequence[str]) -> list[Member]:
+    return [member for member in base.members if member.engine in engines]
+
+
+def _serve_waves(
+    config: Config, bases: Sequence[BasePlan], units: Units, length: int, beside: int
+) -> list[Wave]:
+    held = [
+        _serving(config, base, mine, units, length, beside)
+        for base in bases
+        if (mine := _of_engine(base, ["hf"]))
+    ]
+    if config.resources.keep_all_loaded and len(held) > 1:
+        others = sum(one.resident for one in held)
+        held = [
+            _serving(
+                config, one.base, _of_engine(one.base, ["hf"]), units, length,
+                beside + others - one.resident,
+            )
+            for one in held
+        ]  # fmt: skip
+    return _waves(config, "serve", held, _less(units.room, beside), beside)
+
+
+def _less(room: int | None, beside: int) -> int | None:
+    return None if room is None else max(0, room - beside)
+
+
+def _serving(
+    config: Config,
+    base: BasePlan,
+    members: Sequence[Member],
+    units: Units,
+    length: int,
+    beside: int,
+) -> Held:
+    """A base that serves: as many requests in a batch as fit, and one at least."""
+    lora, merged = config.train.lora, config.resources.merge_adapters
+    learning = {member.name for member in trained(config, base.members)}
+    recruited = {member.name for member in recruits_from(config)}
+    sizes = [
+        memory.adapter_bytes(base, member, lora, member.name in learning | recruited)
+        for member in members
+    ]
+    adapters = max(sizes)
+    if merged:
+        adapters = min(sum(sizes), max(adapters, memory.KEPT_ADAPTERS))
+    weights = base.weights
+    if merged and adapters and not units.gpu:
+        weights += memory.untouched_copy(base, lora)
+    row = memory.row_bytes(base, config, length)
+    wanted = memory.rows_wanted(config, length)
+    rows = _rows_that_fit(_less(units.room, beside + weights + adapters), row, wanted)
+    names = tuple(member.name for member in members)
+    return Held(base, names, weights, adapters, rows * row, rows, wanted)
+
+
+def _rows_that_fit(room: int | None, row: int, wanted: int) -> int:
+    """Batches that do not fit are halved, down to one request (engines.hf)."""
+    rows = wanted
+    while rows > 1 and room is not None and rows * row > room:
+        rows //= 2
+    return rows
+
+
+def _server_waves(
+    config: Config, bases: Sequence[BasePlan], units: Units, length: int
+) -> list[Wave]:
+    """One vLLM server for each base, one after another or all at once."""
+    held = []
+    mine = [base for base in bases if _of_engine(base, ["vllm"])]
+    if config.vllm.url or not mine:  # a server that runs elsewhere is not ours to reckon with
+        return []
+    at_once = len(mine) if config.resources.keep_all_loaded else 1
+    for base in mine:
+        members = _of_engine(base, ["vllm"])
+        lora = config.train.lora
+        learning = {member.name for member in trained(config, members)}
+        adapters = sum(
+            memory.adapter_bytes(base, member, lora, member.name in learning) for member in members
+        ) // (memory.ADAPTER_BYTES // base.width if base.width < memory.ADAPTER_BYTES else 1)
+        row = length * memory.kv_bytes(base)
+        weights = base.weights // tensor_parallel(config)
+        space = units.server_room(server_share(config))
+        cache = VLLM_CPU_CACHE if not units.server_gpu else 0
+        if space is not None and units.server_gpu:
+            cache = max(row, space // at_once - weights - adapters)
+        rows = max(1, min(config.vllm.max_concurrency, (cache // row) if row and cache else 1))
+        names = tuple(member.name for member in members)
+        wanted = config.vllm.max_concurrency
+        held.append(Held(base, names, weights, adapters, cache, rows, wanted))
+    room = units.server_room(server_share(config))
+    if config.resources.keep_all_loaded and len(held) > 1:
+        share = None if room is None else room // len(held)
+        return [Wave("serve", (one,), share, server=True) for one in held]
+    return [Wave("serve", (one,), room, server=True) for one in held]
+
+
+def server_share(config: Config) -> float:
+    """--gpu-memory-utilization of ``vllm.arguments``, or vLLM's default."""
+    value = _argument(config, "--gpu-memory-utilization", float)
+    return VLLM_SHARE if value is None else value
+
+
+def tensor_parallel(config: Config) -> int:
+    """--tensor-parallel-size of ``vllm.arguments``: GPUs over which a server's base is split."""
+    value = _argument(config, "--tensor-parallel-size", int)
+    return max(1, value if value is not None else _argument(config, "-tp", int) or 1)
+
+
+def _argument(config: Config, name: str, kind: Callable[[str], Number]) -> Number | None:
+    words = [part for word in config.vllm.arguments for part in word.split("=", 1)]
+    if name not in words[:-1]:
+        return None
+    try:
+        return kind(words[words.index(name) + 1])
+    except ValueError:
+        return None  # vLLM itself will refuse it
+
+
+def _resting(config: Config, served: Sequence[Wave], units: Units) -> int:
+    """Bytes that vLLM servers hold on the training device while members train."""
+    if not served or not units.one_device:
+        return 0
+    at_once = len(served) if config.resources.keep_all_loaded else 1
+    match config.vllm.between_phases:
+        case "keep":
+            return at_once * max(wave.needed for wave in served)
+        case "sleep":
+            return at_once * SLEEPING
+        case _:
+            return 0
+
+
+def _train_waves(
+    config: Config,
+    members: Sequence[Member],
+    bases: Sequence[BasePlan],
+    units: Units,
+    beside: int,
+    instruction_tokens: int,
+) -> list[Wave]:
+    length = memory.longest_text(config, config.train, instruction_tokens)
+    learning = {member.name for member in trained(config, members)}
+    held = [
+        _training(config, base, mine, units, config.train, 2 * [length])
+        for base in bases
+        if (mine := [member for member in base.members if member.name in learning])
+    ]
+    return _waves(config, "train", held, _less(units.room, beside), beside)
+
+
+def _recruit_waves(
+    config: Config, bases: Sequence[BasePlan], units: Units, instruction_tokens: int
+) -> list[Wave]:
+    recruit = config.pool.recruit
+    if recruit is None:
+        return []
+    length = memory.longest_text(config, recruit.train, instruction_tokens)
+    wanted = {member.name for member in recruits_from(config)}
+    held = [
+        _training(config, base, mine, units, recruit.train, [length])
+        for base in bases
+        if (mine := [member for member in base.members if member.name in wanted])
+    ]
+    return _waves(config, "recruit", held, units.room, 0)
+
+
+def _training(
+    config: Config,
+    base: BasePlan,
+    members: Sequence[Member],
+    units: Units,
+    settings: OptimiserSettings,
+    example: Sequence[int],
+) -> Held:
+    """One member after another on the untouched base; a batch is never made smaller by itself.
+
+    ``example``: tokens of each text of one example.
+    """
+    optimiser = max(memory.optimiser_bytes(base, member, settings.lora) for member in members)
+    weights = base.weights
+    serves_merged = config.resources.merge_adapters and bool(_of_engine(base, ["hf"]))
+    if serves_merged and not units.gpu and settings is config.train:
+        weights += memory.untouched_copy(base, settings.lora)
+    rows = settings.batch_size
+    batch = memory.training_batch(base, rows * len(example), max(example), units.gpu)
+    names = tuple(member.name for member in members)
+    return Held(base, names, weights, optimiser, batch, rows, rows)

@@ -1,0 +1,320 @@
+"""A rough time, from sizes and speeds. On a CPU speeds were measured; on a GPU they are reckoned.
+
+GPU: a roofline. Writing is bound by memory bandwidth: each step reads the weights and the caches
+of the whole batch. Reading and training are bound by operations. Neither is ever reached, so
+both are multiplied by a share, and a step of the in-process engine takes at least a millisecond a
+layer, which is what launching its kernels from Python takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from phalanx.config.machine import cores as cores_here
+from phalanx.config.schema import Config
+from phalanx.plan import memory
+from phalanx.plan.memory import BasePlan
+from phalanx.plan.placement import Placement
+from phalanx.plan.units import Units
+from phalanx.plan.work import (
+    Asked,
+    asked_of,
+    examples_of,
+    judge_request_tokens,
+    recruit_examples,
+    steps_of,
+    trained,
+)
+from phalanx.pool import contestants
+from phalanx.types import Member
+
+USUAL_SHARE = 0.5
+"""Length of a usual response as a share of what is allowed."""
+VERDICT_TOKENS = 32
+"""Tokens of a usual written verdict: a JSON score."""
+RECRUIT_TOKENS = 60
+"""Tokens of a usual demonstration beside its instruction."""
+COMPUTE_SHARE, BANDWIDTH_SHARE = 0.4, 0.6
+"""Shares of a GPU's operations and bandwidth that are reckoned with."""
+LAYER_S = 0.001
+"""Least seconds a layer and step of the in-process engine on a GPU; training takes three times."""
+SERVER_STEP_S = 0.01
+"""Least seconds a step of a vLLM server."""
+FORWARD, TRAIN, TUNE, AGAIN = 2, 6, 4, 2
+"""Operations for each parameter and token: forward; DPO on an adapter (forward, backward through
+frozen weights, the reference's forward); fine-tuning an adapter; activations computed again."""
+LOAD_BYTES_A_SECOND = 1e9
+SWITCH_BYTES_A_SECOND = 5e9
+"""Loading a base; setting its weights to those of another member."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSpeed:
+    """Operations a second of one core in each kind of work."""
+
+    write: float
+    read: float
+    train: float
+
+
+CPU = CpuSpeed(40e9, 250e9, 75e9)
+"""In bfloat16: 300 tokens a second written in batches of 32, 1,900 read, and a DPO pair of 280
+tokens in 1.5 s, with a 135M model on two cores. In float32 training reached 50e9."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds by phase: ``each`` iteration, and ``once`` a run (recruiting, all evaluation)."""
+
+    each: dict[str, float]
+    once: dict[str, float]
+
+    def total(self, iterations: int) -> float:
+        return sum(self.each.values()) * iterations + sum(self.once.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Requests of one kind to one member: tokens read, tokens written of each.
+
+    A batch goes on for ``longest`` tokens, and is planned for ``allowed``.
+    """
+
+    requests: float
+    read: float
+    written: float
+    longest: int
+    allowed: int
+
+
+def times_of(
+    config: Config,
+    members: Sequence[Member],
+    bases: Sequence[BasePlan],
+    placement: Placement,
+    instruction_tokens: int,
+    evaluations: int,
+) -> Times | None:
+    """Seconds of a run, or None where a base has no known size. Endpoints are not counted.
+
+    ``evaluations``: items that a contestant answers in the whole run.
+    """
+    if any(base.parameters is None for base in bases) or not placement.units.known:
+        return None
+    asked = asked_of(config, members)
+    usual = ceil(config.answer.max_new_tokens * USUAL_SHARE)
+    reads, verdict = judge_request_tokens(config, instruction_tokens, usual)
+    verdict, allowed = min(verdict, VERDICT_TOKENS), verdict
+    longest = config.evaluate.max_new_tokens
+    measured = {member.name for member in contestants(members)}
+
+    def answer(_: Member, mine: Asked) -> Task:
+        most = config.answer.max_new_tokens
+        return Task(mine.answers, instruction_tokens, usual, most, most)
+
+    def judge(_: Member, mine: Asked) -> Task:
+        return Task(mine.judgings, reads, verdict, verdict, allowed)
+
+    def evaluate(member: Member, _: Asked) -> Task:
+        count = evaluations if member.name in measured else 0
+        return Task(count, instruction_tokens, longest * USUAL_SHARE, longest, longest)
+
+    def phase(task: Callable[[Member, Asked], Task]) -> float:
+        return _serve(config, bases, placement, asked, task)
+
+    each = {
+        "answer": phase(answer),
+        "judge": phase(judge),
+        "train": _train(config, members, bases, placement.units, instruction_tokens),
+    }
+    each["load and switch"] = _loading(config, bases, placement)
+    once = {
+        "recruit": _recruit(config, bases, placement.units, instruction_tokens),
+        "evaluate": phase(evaluate),
+    }
+    kept = {name: seconds for name, seconds in once.items() if seconds}
+    return Times({n: s for n, s in each.items() if s or n != "load and switch"}, kept)
+
+
+def _serve(
+    config: Config,
+    bases: Sequence[BasePlan],
+    placement: Placement,
+    asked: dict[str, Asked],
+    task: Callable[[Member, Asked], Task],
+) -> float:
+    """The longer of what goes on side by side: units on their members, a server on its own."""
+    units, here, served, busy = placement.units, 0.0, 0.0, 0
+    for base in bases:
+        for member in base.members:
+            wanted = task(member, asked[member.name])
+            if member.engine == "hf" and wanted.requests:
+                planned = memory.rows_wanted(config, ceil(wanted.read) + wanted.allowed)
+                rows = placement.rows(base, planned)
+                here += _seconds(base, wanted, units, rows)
+                busy += 1
+            elif member.engine == "vllm":
+                held = placement.serving(base, server=True)
+                rows = held.rows if held else config.vllm.max_concurrency
+                served += _server_seconds(base, wanted, units, rows)
+    return max(here / max(1, min(units.count, busy)), served)
+
+
+def _seconds(base: BasePlan, task: Task, units: Units, rows: int) -> float:
+    """In-process: a batch goes on until its longest response."""
+    operations = FORWARD * (base.parameters or 0)
+    if units.card is None:
+        speed = _cores(units)
+        read = task.read / (CPU.read * speed)
+        return task.requests * operations * (read + task.written / (CPU.write * speed))
+    flops = units.card.flops * COMPUTE_SHARE * units.share
+    seconds = task.requests * task.read * operations / flops
+    if task.written:
+        floor = LAYER_S * (base.shape.layers if base.shape else 0)
+        rows = max(1, min(rows, ceil(task.requests)))
+        step = _step(base, rows, task.read + task.longest, units, floor)
+        seconds += task.requests / rows * task.longest * step
+    return seconds
+
+
+def _server_seconds(base: BasePlan, task: Task, units: Units, rows: int) -> float:
+    """vLLM: a response that ends makes room for the next at once."""
+    card = units.machine.card
+    operations = FORWARD * (base.parameters or 0)
+    if card is None:
+        speed = units.machine.cores or cores_here()
+        read = task.read / (CPU.read * speed)
+        return task.requests * operations * (read + task.written / (CPU.write * speed))
+    seconds = task.requests * task.read * operations / (card.flops * COMPUTE_SHARE)
+    if task.written and task.requests:
+        rows = max(1, min(rows, ceil(task.requests)))
+        context = task.read + task.written
+        step = _card_step(base, rows, context, card.bandwidth, card.flops, SERVER_STEP_S)
+        seconds += task.requests / rows * task.written * step
+    return seconds
+
+
+def _step(base: BasePlan, rows: int, context: float, units: Units, floor: float) -> float:
+    assert units.card is not None
+    bandwidth, flops = units.card.bandwidth * units.share, units.card.flops * units.share
+    return _card_step(base, rows, context, bandwidth, flops, floor)
+
+
+def _card_step(
+    base: BasePlan, rows: int, context: float, bandwidth: float, flops: float, floor: float
+) -> float:
+    """Seconds in which every row of a batch gets one more token."""
+    moved = base.weights + rows * context * memory.kv_bytes(base)
+    operations = rows * FORWARD * (base.parameters or 0)
+    return max(moved / (bandwidth * BANDWIDTH_SHARE), operations / (flops * COMPUTE_SHARE), floor)
+
+
+def _cores(units: Units) -> float:
+    return units.cores or cores_here()
+
+
+def _train(
+    config: Config,
+    members: Sequence[Member],
+    bases: Sequence[BasePlan],
+    units: Units,
+    instruction_tokens: int,
+) -> float:
+    """One member after another on each unit; the units take the next as they become free."""
+    learning = {member.name for member in trained(config, members)}
+    usual = instruction_tokens + ceil(config.answer.max_new_tokens * USUAL_SHARE)
+    examples, settings = examples_of(config, members), config.train
+    tokens = 2.0 * examples * usual * settings.epochs
+    batches = ceil(examples / settings.batch_size) * settings.epochs
+    jobs = [
+        _training_seconds(base, units, TRAIN, tokens, batches)
+        for base in bases
+        for member in base.members
+        if member.name in learning
+    ]
+    return _side_by_side(jobs, units.count)
+
+
+def _recruit(
+    config: Config, bases: Sequence[BasePlan], units: Units, instruction_tokens: int
+) -> float:
+    recruit = config.pool.recruit
+    if recruit is None:
+        return 0.0
+    sizes = {member.name: base for base in bases for member in base.members}
+    length, settings = instruction_tokens + RECRUIT_TOKENS, recruit.train
+    jobs = [
+        _training_seconds(
+            sizes[name], units, TUNE, count * length * settings.epochs, steps_of(count, settings)
+        )
+        for name, count in recruit_examples(config).items()
+    ]
+    return _side_by_side(jobs, units.count)
+
+
+def _training_seconds(
+    base: BasePlan, units: Units, operations: int, tokens: float, batches: int
+) -> float:
+    per_token = (base.parameters or 0) * operations
+    if units.card is None:
+        return tokens * per_token / (CPU.train * _cores(units))
+    if memory.checkpointed(base):
+        per_token += (base.parameters or 0) * AGAIN
+    floor = 3 * LAYER_S * (base.shape.layers if base.shape else 0) * batches
+    return max(tokens * per_token / (units.card.flops * COMPUTE_SHARE * units.share), floor)
+
+
+def _side_by_side(jobs: Sequence[float], count: int) -> float:
+    """When the last of ``count`` workers is done, each taking the next job as it becomes free."""
+    free = [0.0] * count
+    for job in jobs:
+        heapq.heappush(free, heapq.heappop(free) + job)
+    return max(free)
+
+
+def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement) -> float:
+    """Seconds an iteration for bases that come and go, and members that follow each other."""
+    units = placement.units
+    seconds = 0.0
+    for phase, times in (("serve", 2), ("train", 1)):
+        waves = placement.of(phase)
+        mine = [wave for wave in waves if not wave.server]
+        if len(mine) > 1:
+            weights = sum(held.base.weights for wave in mine for held in wave.held)
+            seconds += times * weights / LOAD_BYTES_A_SECOND / min(units.count, len(mine))
+        servers = [wave for wave in waves if wave.server]
+        stopped = config.vllm.between_phases == "stop" or len(servers) > 1
+        if servers and stopped and not config.resources.keep_all_loaded:
+            seconds += times * sum(w.held[0].base.weights for w in servers) / LOAD_BYTES_A_SECOND
+    switched = sum(
+        base.weights
+        for base in bases
+        for member in base.members
+        if member.engine == "hf" and config.resources.merge_adapters
+    )
+    return seconds + 2 * 2 * switched / SWITCH_BYTES_A_SECOND / units.count
+
+
+def words(units: Units, served: bool) -> str:
+    """What the times assume."""
+    parts = []
+    if units.card is not None:
+        parts.append(
+            f"{COMPUTE_SHARE:.0%} of the operations and {BANDWIDTH_SHARE:.0%} of the bandwidth of "
+            f"{units.card.name} (its maker's figures; not measured), at least "
+            f"{LAYER_S * 1000:g} ms a layer and step"
+        )
+    else:
+        cores = int(_cores(units))
+        parts.append(
+            f"{cores} CPU core{'' if cores == 1 else 's'}, at speeds measured with a 135M model "
+            "on two cores"
+        )
+    if units.count > 1:
+        parts[0] += f", for each of {units.count} workers"
+    if served:
+        parts.append(f"a vLLM server at {SERVER_STEP_S * 1000:g} ms a step or slower")
+    return "; ".join(parts)

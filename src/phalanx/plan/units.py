@@ -1,0 +1,173 @@
+"""The places where weights live: how many work side by side, and the memory of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor
+
+from phalanx.config.faults import Fault
+from phalanx.config.schema import Config
+from phalanx.plan.machines import Card, Machine, in_words
+
+USABLE = 0.9
+"""Share of a memory that the plan counts on; the rest is for CUDA, Python and fragments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """``count`` units alike work side by side. ``kind``: here, processes or ray.
+
+    ``room`` is the memory of one unit in bytes that may be used, None where unknown. ``cores``
+    are those of one unit, None where unknown. ``card`` is the GPU of one unit, of which it has
+    ``share``. ``one_device``: a vLLM server that is started here uses the same device.
+    """
+
+    machine: Machine
+    kind: str
+    count: int
+    room: int | None
+    cores: int | None
+    card: Card | None
+    share: float = 1.0
+    known: bool = True
+
+    @property
+    def gpu(self) -> bool:
+        return self.card is not None
+
+    @property
+    def server_gpu(self) -> bool:
+        """Whether a vLLM server that is started here has a GPU."""
+        return self.machine.card is not None
+
+    @property
+    def one_device(self) -> bool:
+        return self.gpu == self.server_gpu and self.known
+
+    def server_room(self, share: float) -> int | None:
+        """Bytes that a vLLM server may take: its share of a GPU, or of main memory."""
+        if self.machine.card is not None:
+            return int(self.machine.card.memory * share)
+        return None if self.machine.memory is None else int(self.machine.memory * USABLE)
+
+    @property
+    def dtype_width(self) -> int:
+        """Bytes a weight that ``dtype: auto`` means: two where bfloat16 is multiplied natively."""
+        if self.card is not None:
+            return 2 if self.card.bfloat16 else 4
+        return 2 if self.machine.bfloat16 else 4
+
+
+def units_of(config: Config, machine: Machine) -> Units:
+    """Where members are answered for, judged with and trained, by ``resources``."""
+    resources = config.resources
+    if resources.executor == "ray":
+        return _ray(config, machine)
+    card = device_card(config, machine)
+    memory = card.memory if card else machine.memory
+    count = resources.workers
+    room = None if memory is None else int(memory * USABLE / count)
+    cores = resources.threads or machine.cores
+    if count > 1:
+        return Units(machine, "processes", count, room, 1, card, 1 / count)
+    return Units(machine, "here", 1, room, cores, card)
+
+
+def device_card(config: Config, machine: Machine) -> Card | None:
+    """The GPU of ``resources.device``, None for a CPU."""
+    resources = config.resources
+    wanted = resources.device.startswith("cuda") or resources.device == "auto"
+    if resources.device == "auto" and resources.gpus == 0:
+        return None
+    return machine.card if wanted else None
+
+
+def _ray(config: Config, machine: Machine) -> Units:
+    ray = config.resources.ray
+    elsewhere = machine.here and ray.address != "local"
+    fits = room_for(config, machine)
+    count = ray.workers or max(1, fits)
+    if elsewhere and fits < 1:
+        return Units(machine, "ray", count, None, floor(ray.cpus) or 1, None, known=False)
+    per_node = max(1, fits // (1 if ray.address == "local" else machine.nodes))
+    if ray.workers:
+        per_node = max(1, min(per_node, ray.workers))
+    cores = max(1, floor(ray.cpus))
+    if ray.gpus > 0 and machine.card is not None:
+        share = min(1.0, ray.gpus)
+        room = int(machine.card.memory * USABLE * share)
+        return Units(machine, "ray", count, room, cores, machine.card, share)
+    memory = machine.memory
+    room = None if memory is None else int(memory * USABLE / per_node)
+    return Units(machine, "ray", count, room, cores, None)
+
+
+def room_for(config: Config, machine: Machine) -> int:
+    """Ray workers that a cluster of such machines has room for."""
+    ray, limits = config.resources.ray, []
+    nodes = 1 if ray.address == "local" else machine.nodes
+    if ray.gpus > 0:
+        each = machine.gpus / ray.gpus
+        limits.append(floor(1 / ray.gpus) * machine.gpus if ray.gpus < 1 else floor(each))
+    if machine.cores is not None:
+        limits.append(floor(machine.cores / ray.cpus))
+    return nodes * min(limits, default=1)
+
+
+def unit_faults(config: Config, units: Units) -> Iterator[Fault]:
+    """Workers that the machine has no room for, and devices that are not made use of."""
+    resources, machine = config.resources, units.machine
+    if resources.executor == "ray":
+        yield from _ray_faults(config, units)
+        used = units.count * resources.ray.gpus
+        if machine.nodes > 1 and resources.ray.address == "local":
+            text = (
+                f"local uses one of {machine.nodes} nodes; join them with ray start, and set auto"
+            )
+            yield Fault(("resources", "ray", "address"), text, "note")
+    else:
+        used = 1 if units.gpu else 0
+        if resources.workers > 1 and units.gpu:
+            text = (
+                f"{resources.workers} processes share one GPU, each with weights of its own; leave "
+                "it at 1 on a GPU, and use resources.executor: ray for several GPUs"
+            )
+            yield Fault(("resources", "workers"), text, "note")
+        if machine.nodes > 1:
+            text = (
+                f"local uses one of {machine.nodes} nodes; join them with ray start, and set "
+                "resources.executor: ray and resources.ray.address: auto"
+            )
+            yield Fault(("resources", "executor"), text, "note")
+    idle = machine.all_gpus - used
+    wants = resources.device != "cpu" and resources.gpus != 0
+    if idle >= 1 and machine.all_gpus > 1 and wants and not resources.ray.workers:
+        yield Fault(
+            ("resources", "executor"),
+            f"{in_words(machine.all_gpus, 'GPU')} there, of which members use {used:g}; one worker "
+            "a GPU uses them all: resources.executor: ray, resources.ray.gpus: 1",
+            "note",
+        )
+
+
+def _ray_faults(config: Config, units: Units) -> Iterator[Fault]:
+    ray, machine = config.resources.ray, units.machine
+    asked = ray.workers or 1
+    has = room_for(config, machine)
+    if machine.here and ray.address != "local":
+        text = (
+            f"the cluster at {ray.address} is not asked; say what it is with --machine, such as "
+            "2x8xh100 (nodes x GPUs)"
+        )
+        yield Fault(("resources", "ray", "address"), text, "note")
+    elif asked > has:
+        parts = [f"{ray.cpus:g} CPUs"] * (machine.cores is not None)
+        parts += [f"{ray.gpus:g} GPUs"] * (ray.gpus > 0)
+        have = [in_words(machine.nodes * machine.cores, "CPU")] if machine.cores else []
+        have.append(in_words(machine.all_gpus, "GPU"))
+        yield Fault(
+            ("resources", "ray", "workers"),
+            f"{in_words(asked, 'worker')} with {' and '.join(parts) or 'nothing'} each asked for; "
+            f"there is room for {has} ({', '.join(have)}); lower workers, or what each holds",
+        )

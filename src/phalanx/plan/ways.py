@@ -1,0 +1,230 @@
+"""An impossible plan: how much is missing, and what would work instead (tried, not guessed)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from phalanx.config.faults import Fault
+from phalanx.config.schema import Config
+from phalanx.plan.machines import CARDS, GB, Machine, in_words
+from phalanx.plan.memory import BasePlan, bases_of, longest_request
+from phalanx.plan.placement import Placement, Wave, place, tensor_parallel
+from phalanx.plan.sizes import Size
+from phalanx.plan.units import units_of
+from phalanx.types import Member
+
+AT_MOST = 3
+"""Ways out that a message names."""
+DOING = {"recruit": "make recruits of", "serve": "serve", "train": "train"}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that a placement follows from; a way out changes one thing."""
+
+    config: Config
+    members: tuple[Member, ...]
+    machine: Machine
+    instruction_tokens: int
+    size: Size | None = None
+
+    def bases(self) -> list[BasePlan]:
+        units = units_of(self.config, self.machine)
+        return bases_of(self.members, units.dtype_width, self.size)
+
+    def placement(self) -> Placement:
+        units = units_of(self.config, self.machine)
+        return place(self.config, self.members, self.bases(), units, self.instruction_tokens)
+
+    def with_settings(self, section: str, **changes: object) -> Question:
+        part = getattr(self.config, section).model_copy(update=changes)
+        return replace(self, config=self.config.model_copy(update={section: part}))
+
+    def with_members(self, **changes: str) -> Question:
+        return replace(self, members=tuple(replace(m, **changes) for m in self.members))
+
+
+def memory_faults(question: Question, placement: Placement) -> Iterator[Fault]:
+    """A fault for every wave that does not fit, and for servers that cannot start."""
+    settings, machine = question.config, placement.units.machine
+    split = tensor_parallel(settings)
+    if any(wave.server for wave in placement.waves) and split > max(1, machine.gpus):
+        text = f"--tensor-parallel-size {split}, but there are {in_words(machine.gpus, 'GPU')}"
+        yield Fault(("vllm", "arguments"), text)
+    for wave in placement.waves:
+        if not wave.fits:
+            yield Fault(("pool",), _refusal(question, placement, wave))
+
+
+def _refusal(question: Question, placement: Placement, wave: Wave) -> str:
+    room = wave.room or 0
+    who = " and ".join(held.base.base for held in wave.held)
+    text = (
+        f"no room to {DOING[wave.phase]} {who}{' by vLLM' if wave.server else ''}: needs "
+        f"{gigabytes(wave.needed)} ({parts(wave)}), available: {gigabytes(room)}"
+        f"{_of_what(placement, wave)}"
+    )
+    found = [words for words, other in _candidates(question, wave) if _helps(other, wave)]
+    if found:
+        return f"{text}. What would work: {'; or '.join(found[:AT_MOST])}"
+    return f"{text}. Use a smaller base, or members behind an endpoint (engine: openai)"
+
+
+def _of_what(placement: Placement, wave: Wave) -> str:
+    units = placement.units
+    words = f" of {units.machine.words}"
+    if wave.server:
+        return f" to the server{words}"
+    if units.count > 1:
+        words = f" for each of {units.count} workers{words}"
+    if wave.beside:
+        words += f", beside {gigabytes(wave.beside)} that vLLM holds"
+    return words
+
+
+def parts(wave: Wave) -> str:
+    """``weights 15.2 GB, adapters 0.8 GB, 4 requests at once 1.2 GB``."""
+    batch = max(wave.held, key=lambda held: held.batch)
+    noun = "request" if wave.phase == "serve" else "example"
+    adapters = "adapters" if wave.phase == "serve" else "adapter and optimiser"
+    sums = [
+        ("weights", sum(held.weights for held in wave.held)),
+        (adapters, sum(held.adapters for held in wave.held)),
+        ("cache" if wave.server else f"a batch of {in_words(batch.rows, noun)}", batch.batch),
+    ]
+    return ", ".join(f"{words} {gigabytes(count)}" for words, count in sums if count)
+
+
+def _helps(other: Question, wave: Wave) -> bool:
+    """Whether, so changed, the bases of this wave fit in that phase."""
+    bases = {held.base.base for held in wave.held}
+    waves = [
+        found
+        for found in other.placement().of(wave.phase)
+        if bases & {held.base.base for held in found.held}
+    ]
+    return bool(waves) and all(found.fits for found in waves)
+
+
+def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
+    """Changes in the order in which one would try them: settings, precision, another device."""
+    resources, vllm = question.config.resources, question.config.vllm
+    if resources.keep_all_loaded and len(wave.held) > 1:
+        changed = question.with_settings("resources", keep_all_loaded=False)
+        yield "resources.keep_all_loaded: false (the bases take turns)", changed
+    if resources.executor == "local" and resources.workers > 1:
+        for count in range(resources.workers - 1, 0, -1):
+            changed = question.with_settings("resources", workers=count)
+            if _helps(changed, wave):
+                yield f"resources.workers: {count}", changed
+                break
+    if wave.beside and vllm.between_phases == "keep" and wave.phase == "train":
+        yield "vllm.between_phases: sleep", question.with_settings("vllm", between_phases="sleep")
+    if wave.beside and wave.phase == "serve":
+        yield "serve: vllm for every member", question.with_members(engine="vllm")
+    yield from _smaller_batches(question, wave)
+    if any(held.base.width == 4 for held in wave.held):
+        # On a processor without the instructions bfloat16 works too, slowly.
+        yield "dtype: bfloat16 for its members", question.with_members(dtype="bfloat16")
+    if resources.merge_adapters and not wave.server:
+        words = "resources.merge_adapters: false (no untouched copy; slower)"
+        yield words, question.with_settings("resources", merge_adapters=False)
+    yield from _other_devices(question, wave)
+    if wave.phase == "train":
+        frozen = {name for held in wave.held for name in held.members}
+        yield (
+            "its members without the role learn (roles: [contest, judge])",
+            replace(
+                question,
+                members=tuple(_frozen(m) if m.name in frozen else m for m in question.members),
+            ),
+        )
+
+
+def _frozen(member: Member) -> Member:
+    return replace(member, roles=tuple(role for role in member.roles if role != "learn"))
+
+
+def _smaller_batches(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
+    if wave.phase == "serve":
+        return
+    config = question.config
+    recruit = config.pool.recruit
+    recruiting = wave.phase == "recruit" and recruit is not None
+    settings = recruit.train if recruiting and recruit else config.train
+    where = "pool.recruit.train" if recruiting else "train"
+
+    def change(**changes: object) -> Question:
+        train = settings.model_copy(update=changes)
+        if recruiting and recruit:
+            return question.with_settings(
+                "pool", recruit=recruit.model_copy(update={"train": train})
+            )
+        return replace(question, config=config.model_copy(update={"train": train}))
+
+    batch, length = settings.batch_size, settings.max_length
+    smaller = _first(wave, _halves(batch), lambda size: change(batch_size=size))
+    if smaller:
+        times = settings.accumulate * batch // smaller
+        words = f"{where}.batch_size: {smaller} with {where}.accumulate: {times}"
+        yield words, change(batch_size=smaller, accumulate=times)
+    shorter = _first(
+        wave, [size for size in _halves(length) if size >= 256],
+        lambda size: change(max_length=size, batch_size=1),
+    )  # fmt: skip
+    if shorter and not smaller:
+        words = f"{where}.max_length: {shorter} with {where}.batch_size: 1"
+        yield words, change(max_length=shorter, batch_size=1)
+
+
+def _halves(number: int) -> list[int]:
+    halves = []
+    while number > 1:
+        number //= 2
+        halves.append(number)
+    return halves
+
+
+def _first(wave: Wave, sizes: Sequence[int], change: Callable[[int], Question]) -> int | None:
+    return next((size for size in sizes if _helps(change(size), wave)), None)
+
+
+def _other_devices(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
+    """The smallest known card that does."""
+    machine = question.machine
+    free = question.with_settings("resources", device="auto", gpus=None)
+    for card in sorted(CARDS, key=lambda card: card.memory):
+        bigger = replace(machine, card=card, gpus=max(1, machine.gpus), here=False, words=card.name)
+        changed = replace(free, machine=bigger)
+        if _helps(changed, wave):
+            count = f"{machine.gpus}x" if machine.gpus > 1 else ""
+            words = f"a GPU of {card.memory / GB:.0f} GB (--machine {count}{card.name})"
+            yield words, changed
+            return
+
+
+def small_batches(question: Question, placement: Placement) -> Iterator[str]:
+    """A note where a GPU has room for much larger batches than the settings ask for."""
+    units = placement.units
+    own = [wave for wave in placement.of("serve") if not wave.server]
+    if not units.gpu or not own or not all(wave.fits and wave.needed for wave in own):
+        return
+    length = longest_request(question.config, question.instruction_tokens)
+    for size in (512, 256, 128, 64):
+        if size < 2 * max(held.wanted for wave in own for held in wave.held):
+            return
+        tokens = size * length
+        larger = question.with_settings("resources", batch_size=size, batch_tokens=tokens)
+        waves = [wave for wave in larger.placement().of("serve") if not wave.server]
+        if all(wave.fits and all(h.rows == h.wanted for h in wave.held) for wave in waves):
+            yield (
+                f"resources: there is room for batches of {size} (batch_size: {size}, "
+                f"batch_tokens: {tokens}), which write faster on a GPU"
+            )
+            return
+
+
+def gigabytes(count: int) -> str:
+    """``1.5 GB``, ``39 MB``."""
+    return f"{count / GB:.1f} GB" if count >= GB else f"{count / 1e6:.0f} MB"
