@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.engines.hf_options import OptionTree, Path
 from phalanx.engines.hf_prompts import Prompt, shorten
-from phalanx.engines.hf_sampling import OwnLimit, Sampler
+from phalanx.engines.hf_writing import write
 from phalanx.errors import EngineError, PhalanxError
 from phalanx.types import Failure, Member, Message, Options, Request, Response, Sampling
 
@@ -242,30 +242,16 @@ def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int)
 
 
 def _sample(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
-    import torch
-    from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-
-    wants = [_sampling(job) for job in jobs]
     ids, mask = _padded([job.prompt.ids for job in jobs], chat.pad_id, model.device)
-    length = ids.shape[1]
-    limits = [want.max_new_tokens for want in wants]
-    seeds = [job.request.seed for job in jobs]
-    config = GenerationConfig(
-        do_sample=False,
-        max_new_tokens=max(limits),
-        pad_token_id=chat.pad_id,
-        eos_token_id=list(chat.stop_ids),
-        use_cache=True,
+    rows = write(
+        model,
+        ids,
+        mask,
+        [_sampling(job) for job in jobs],
+        [job.request.seed for job in jobs],
+        chat.stop_ids,
+        chat.pad_id,
     )
-    with torch.no_grad():
-        written = model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            generation_config=config,
-            logits_processor=LogitsProcessorList([Sampler(wants, seeds, length, model.device)]),
-            stopping_criteria=StoppingCriteriaList([OwnLimit(limits, length, model.device)]),
-        )
-    rows = written[:, length:].tolist()
     return [_read(chat, job, row) for job, row in zip(jobs, rows, strict=True)]
 
 

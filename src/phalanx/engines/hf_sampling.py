@@ -105,16 +105,3 @@ class Sampler:
         if self.sorts:
             return scores.sort(-1, descending=True)
         return scores, torch.arange(size, device=scores.device).expand_as(scores)
-
-
-class OwnLimit:
-    """A stopping criterion: each row has its own number of new tokens."""
-
-    def __init__(self, limits: Sequence[int], prompt_length: int, device: object) -> None:
-        import torch
-
-        self.limits = torch.tensor(limits, device=device)
-        self.prompt_length = prompt_length
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: object) -> torch.Tensor:
-        return self.limits <= input_ids.shape[1] - self.prompt_length
