@@ -15,6 +15,8 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
+from phalanx.config.rules_served import served
+from phalanx.config.rules_served import check_served
 from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
@@ -51,6 +53,7 @@ def check(config: Config, complete: bool = True, gpus: int | None = None) -> lis
             _pool_size(config, complete),
             _names(config),
             _weights(config),
+            check_served(config),
             _recruits(config),
             _judges(config),
             _learners(config),
@@ -109,6 +112,8 @@ def _weights(config: Config) -> Iterator[Fault]:
             yield Fault(("pool", "base"), problem)
     for position, member in enumerate(members):
         path: Path = ("pool", "members", position)
+        if member.engine == "openai":
+            continue  # its weights are elsewhere: rules_served
         if member.engine == "scripted":
             if member.model is not None and (problem := _script_problem(member.model)):
                 yield Fault((*path, "model"), problem)
@@ -271,10 +276,13 @@ def _learners(config: Config) -> Iterator[Fault]:
             ("train", "method"),
             "is dpo, but no member has the role learn; set train.method: none to stop at the pairs",
         )
-    elif all(member.engine == "scripted" for member in config.pool.members) and not (
-        config.pool.recruit
+    elif config.pool.recruit is None and not any(
+        member.engine == "hf" and "learn" in member.roles for member in config.pool.members
     ):
-        text = "is dpo, but every member is scripted and has no weights to train: no training"
+        engines = sorted({member.engine for member in config.pool.members} - {"hf"})
+        kind = {"scripted": "scripted", "openai": "behind an endpoint"}
+        words = " or ".join(kind[engine] for engine in engines)
+        text = f"is dpo, but every learner is {words} and has no weights to train: no training"
         yield Fault(("train", "method"), text, "note")
 
 

@@ -1,0 +1,139 @@
+"""Rules about members behind endpoints, the endpoints themselves, and the budget."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from phalanx.config.faults import Fault, did_you_mean
+from phalanx.config.keys import Path
+from phalanx.config.schema import Config, EndpointSettings, MemberSettings
+
+OWN_FIELDS = ("model", "messages", "stream")
+"""Fields of a request's body that are Phalanx's own."""
+_SECRET = re.compile(r"(?:sk|gsk|hf|xai|pplx|nvapi|AIza|Bearer)[-_ ]?[\w-]{16,}|sk-.*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_served(config: Config) -> Iterator[Fault]:
+    """All faults and notes of endpoints and of the members behind them."""
+    yield from _endpoints(config)
+    for position, member in enumerate(config.pool.members):
+        if member.engine == "openai":
+            yield from _member(member, ("pool", "members", position), config)
+    yield from _untrained(config)
+    yield from _judging(config)
+    yield from _budget(config)
+
+
+def _endpoints(config: Config) -> Iterator[Fault]:
+    for name, count in Counter(endpoint.name for endpoint in config.endpoints).items():
+        if count > 1:
+            yield Fault(("endpoints",), f"the name {name} is given to {count} endpoints")
+    for position, endpoint in enumerate(config.endpoints):
+        path: Path = ("endpoints", position)
+        if problem := _url_problem(endpoint.url):
+            yield Fault((*path, "url"), problem)
+        if problem := _key_problem(endpoint):
+            yield Fault((*path, "key"), problem)
+        for name in OWN_FIELDS:
+            if name in endpoint.extra:
+                text = f"must not set {name}, which Phalanx sets itself; remove it"
+                yield Fault((*path, "extra"), text)
+
+
+def _url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, secret = parts.hostname, parts.password or parts.username
+    except ValueError as error:
+        return f"is not a URL ({error})"
+    if secret:
+        return "holds a user or a password; put the key into an environment variable (key)"
+    if parts.scheme not in ("http", "https") or not host:
+        return f"expected http://HOST/... or https://HOST/..., got {url!r}"
+    return None
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a text looks like a key rather than the name of a variable.
+
+    >>> looks_secret("OPENAI_API_KEY"), looks_secret("sk-abc123")
+    (False, True)
+    """
+    mixed = len(text) >= 20 and re.search(r"[a-z]", text) and re.search(r"\d", text)
+    return bool(_SECRET.fullmatch(text) or mixed)
+
+
+def _key_problem(endpoint: EndpointSettings) -> str | None:
+    """What is wrong with the name of the variable; a key itself is never repeated."""
+    key = endpoint.key
+    if not key:
+        return None
+    if looks_secret(key) or not _VARIABLE.fullmatch(key):
+        return (
+            "looks like a key itself; keys do not belong into files: put it into an environment "
+            "variable and give the variable's name here, such as OPENAI_API_KEY"
+        )
+    if not os.environ.get(key, "").strip():
+        return f"the environment variable {key} is not set; put the key of {endpoint.url} there"
+    return None
+
+
+def _member(member: MemberSettings, path: Path, config: Config) -> Iterator[Fault]:
+    known = [endpoint.name for endpoint in config.endpoints]
+    if not member.model:
+        text = f"{member.name} has no model; expected the name that its server knows"
+        yield Fault((*path, "model"), text)
+    if not known:
+        text = f"{member.name} is behind an endpoint, but there are none; list them as endpoints"
+        yield Fault((*path, "endpoint"), text)
+    elif member.endpoint is None and len(known) > 1:
+        text = f"{member.name} names no endpoint; expected one of {', '.join(known)}"
+        yield Fault((*path, "endpoint"), text)
+    elif member.endpoint is not None and member.endpoint not in known:
+        hint = did_you_mean(member.endpoint, known)
+        yield Fault((*path, "endpoint"), f"there is no endpoint {member.endpoint!r}; {hint}")
+    here = {
+        "adapter": member.adapter is not None,
+        "dtype": member.dtype != "auto",
+        "trust_remote_code": member.trust_remote_code,
+        "gpus": member.gpus > 0,
+        "serve": member.serve != "here",
+    }
+    for key, given in here.items():
+        if given:
+            text = f"is about weights here, and {member.name} is behind an endpoint; remove it"
+            yield Fault((*path, key), text)
+
+
+def _untrained(config: Config) -> Iterator[Fault]:
+    members = config.pool.members
+    names = [m.name for m in members if m.engine == "openai" and "learn" in m.roles]
+    if names and config.train.method != "none":
+        is_are = "is" if len(names) == 1 else "are"
+        text = f"{', '.join(names)} {is_are} not trained: the weights are not here, but on a server"
+        yield Fault(("pool", "members"), text, "note")
+
+
+def _judging(config: Config) -> Iterator[Fault]:
+    judges = [m.name for m in config.pool.members if m.engine == "openai" and "judge" in m.roles]
+    if judges and config.judge.protocol == "likelihood":
+        yield Fault(
+            ("judge", "protocol"),
+            f"likelihood cannot be asked of {', '.join(judges)}: an endpoint gives no likelihood "
+            "of a given text; use expected, rubric or pairwise, or take the role judge from them",
+        )
+
+
+def _budget(config: Config) -> Iterator[Fault]:
+    if config.budget.money is None:
+        return
+    free = [e.name for e in config.endpoints if not (e.price_in or e.price_out)]
+    if free or not config.endpoints:
+        where = f"of {', '.join(free)} " if free else ""
+        text = f"nothing {where}counts for it without price_in and price_out of the endpoint"
+        yield Fault(("budget", "money"), text, "note")

@@ -1,0 +1,125 @@
+"""Rules of endpoints, of members behind them, and of the budget; keys are never repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from phalanx.config import Config, rules
+
+ENDPOINT = {"name": "here", "url": "http://127.0.0.1:8000/v1"}
+SECRET = "sk-proj-abcdefghijklmnop0123456789"
+
+
+def served(name: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "model": "m", "engine": "openai"} | changes
+
+
+def config_of(*members: dict[str, Any], endpoints: Any = (ENDPOINT,), **more: Any) -> Config:
+    data = {
+        "pool": {
+            "base": "builtin:smollm2-135m",
+            "members": [{"name": "ada"}, {"name": "bob"}, *members],
+        },
+        "endpoints": list(endpoints),
+        "instructions": {"source": "builtin:skills"},
+    }
+    return Config.model_validate(data | more)
+
+
+def test_a_sound_one_has_no_fault_and_says_who_is_not_trained() -> None:
+    config = config_of(served("cora"))
+    assert rules.faults(config) == []
+    (note,) = rules.notes(config)
+    assert "cora is not trained" in note
+    assert rules.notes(config_of(served("cora", roles=["contest", "judge"]))) == []
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        ({"model": None}, "cora has no model"),
+        ({"endpoint": "heer"}, "there is no endpoint 'heer'; did you mean here?"),
+        ({"adapter": "some/folder"}, "about weights here"),
+        ({"dtype": "float16"}, "dtype: is about weights here"),
+        ({"trust_remote_code": True}, "trust_remote_code: is about weights here"),
+    ],
+)
+def test_a_member_behind_an_endpoint(member: dict[str, Any], words: str) -> None:
+    (fault,) = rules.faults(config_of(served("cora", **member)))
+    assert words in fault
+
+
+def test_one_of_several_endpoints_must_be_named() -> None:
+    two = (ENDPOINT, ENDPOINT | {"name": "there"})
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=two))
+    assert "names no endpoint; expected one of here, there" in fault
+    assert rules.faults(config_of(served("cora", endpoint="there"), endpoints=two)) == []
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=()))
+    assert "there are none" in fault
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [
+        ({"url": "127.0.0.1:8000/v1"}, "expected http://HOST/... or https://HOST/..."),
+        ({"url": "ftp://host/v1"}, "expected http://HOST"),
+        ({"url": "http:///v1"}, "expected http://HOST"),
+        ({"extra": {"model": "other"}}, "must not set model"),
+        ({"extra": {"stream": True}}, "must not set stream"),
+        ({"key": "PHALANX_NO_SUCH_KEY"}, "environment variable PHALANX_NO_SUCH_KEY is not set"),
+    ],
+)
+def test_an_endpoint(endpoint: dict[str, Any], words: str) -> None:
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=[ENDPOINT | endpoint]))
+    assert words in fault
+
+
+@pytest.mark.parametrize("key", [SECRET, "gsk_abcdefghijklmnop1234", "abcdef0123456789abcdef01"])
+def test_a_key_in_the_file_is_refused_and_not_repeated(key: str) -> None:
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=[ENDPOINT | {"key": key}]))
+    assert "looks like a key itself" in fault
+    assert key not in fault
+
+
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    endpoint = ENDPOINT | {"url": f"https://me:{SECRET}@host/v1"}
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=[endpoint]))
+    assert "holds a user or a password" in fault
+    assert SECRET not in fault
+
+
+def test_a_key_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHALANX_TEST_KEY", SECRET)
+    endpoint = ENDPOINT | {"key": "PHALANX_TEST_KEY"}
+    assert rules.faults(config_of(served("cora"), endpoints=[endpoint])) == []
+
+
+def test_two_endpoints_of_one_name() -> None:
+    faults = rules.faults(config_of(served("cora", endpoint="here"), endpoints=[ENDPOINT] * 2))
+    assert any("the name here is given to 2 endpoints" in fault for fault in faults)
+
+
+def test_likelihood_cannot_be_asked_of_an_endpoint() -> None:
+    likelihood = {"protocol": "likelihood"}
+    (fault,) = rules.faults(config_of(served("cora"), judge=likelihood))
+    assert "likelihood cannot be asked of cora" in fault
+    assert "expected, rubric or pairwise" in fault
+    others = [{"name": "dora"}, served("cora", roles=["contest"])]
+    assert rules.faults(config_of(*others, judge=likelihood)) == []
+
+
+def test_a_pool_of_endpoints_alone_is_not_trained() -> None:
+    pool = {"members": [served(name) for name in ("ada", "bob", "cora")]}
+    notes = rules.notes(config_of(pool=pool))
+    assert any("every learner is behind an endpoint" in note for note in notes)
+    assert rules.faults(config_of(pool=pool)) == []
+
+
+def test_money_without_prices() -> None:
+    member = served("cora", roles=["judge"])
+    (note,) = rules.notes(config_of(member, budget={"money": 1.0}))
+    assert "nothing of here counts for it" in note
+    priced = ENDPOINT | {"price_in": 0.1, "price_out": 0.4}
+    assert rules.notes(config_of(member, endpoints=[priced], budget={"money": 1.0})) == []
