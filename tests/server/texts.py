@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from phalanx.identity import content_id, derived_random
-from phalanx.types import Engine, Member, Message, Options, Request, Response, Sampling
+from phalanx.types import Engine, Member, Message, Request, Response, Sampling
 
 
 class ApiError(Exception):
@@ -146,8 +146,7 @@ class ScriptedWriter:
         if not ask.choices:
             options = weights
         elif weights:
-            want = Options(ask.prefix, ask.choices)
-            options = self._ask(ask, ask.messages, want).probabilities or {}
+            options = {choice: _weight(choice, weights) for choice in ask.choices}
         else:
             options = dict.fromkeys(ask.choices, 1.0)
         if ask.sampling.temperature == 0:
@@ -160,6 +159,12 @@ class ScriptedWriter:
         ranked = sorted(shares, key=lambda text: -shares[text])[: ask.num_top or 0]
         top = tuple((number(text), text, math.log(shares[text])) for text in ranked)
         return Token(number(piece), piece, math.log(shares[piece]), top)
+
+
+def _weight(choice: str, weights: dict[str, float]) -> float:
+    """The weight of the option that a choice is, or that it ends in (``{"score": 7``)."""
+    found = [k for k in weights if re.search(rf"(?:^|\W){re.escape(k)}$", choice)]
+    return weights[max(found, key=len)] if found else 0.0
 
 
 def _pieces(text: str) -> list[str]:

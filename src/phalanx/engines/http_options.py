@@ -131,7 +131,7 @@ def read_options(
         text = _schema_value(want, text)
     exact = [o for o in want.options if text in (o, (want.prefix + o).strip())]
     if exact and mode != "written":
-        return OptionReading(_certain(want, exact[0]), 1.0, ("chosen_score",))
+        return OptionReading(_certain(want, exact[0]), 1.0, ("written_score",))
     if mode == "written" and (found := written_option(want, completion.text)):
         return OptionReading(_certain(want, found), 1.0, ("written_score",))
     return f"no option can be read from the reply {completion.text!r:.120}"

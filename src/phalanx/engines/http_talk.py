@@ -87,9 +87,8 @@ class Talk:
         needed = options.needs(mode)
         reading = await self._say(messages, fields, needed)
         if reading.verdict == "wrong":
-            if named_in(reading, fields) in needed:
-                return self._refusal(reading, f"; it gives no {options.IN_WORDS[mode]}")
-            return self._response(error=self._refusal(reading))
+            failure = self._refusal(reading, f" (asked for {options.IN_WORDS[mode]})")
+            return self._response(error=failure) if reading.too_long else failure
         completion = self._read(reading, fields["max_tokens"])
         if completion.failure and not completion.tokens:
             return completion.failure
