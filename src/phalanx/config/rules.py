@@ -15,8 +15,8 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
-from phalanx.config.rules_served import served
 from phalanx.config.rules_served import check_served
+from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
