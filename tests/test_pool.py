@@ -88,7 +88,7 @@ def test_roles() -> None:
     assert names(pool.judges(made)) == ["ada", "cora", "dan"]
     assert names(pool.learners(made)) == ["ada"]
     duel = Duel("d", Instruction("i", "?"), left="ada", right="bob")
-    assert names(pool.judges_of(duel, made)) == ["cora", "dan"]
+    assert names(pool.judges_of(duel, pool.judges(made))) == ["cora", "dan"]
 
 
 def test_starting_reputations() -> None:

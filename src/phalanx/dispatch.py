@@ -16,6 +16,8 @@ MAX_ATTEMPTS = 5
 _ROUNDS = 3
 # Responses of concurrent engines are recorded together for up to this long.
 _WAIT_S = 0.2
+# Batches answered in turn are recorded together where they end faster than this.
+_TURN_S = 0.05
 
 
 class InTurn:
@@ -64,6 +66,7 @@ class _Phase:
     done: dict[str, Response]
     attempts: dict[str, int]
     last_round: bool = False
+    unwritten: list[tuple[Request, Response, int]] = field(default_factory=list)
     recorded_at: float = field(default_factory=time.monotonic)
 
 
@@ -139,12 +142,14 @@ class Dispatcher:
             while open_ := [group for group in groups if group.work.num_open]:
                 idle = all(group.waits for group in open_)
                 for group in open_:
-                    self._record(asked, group, _WAIT_S if idle else 0.0)
+                    self._take(asked, group, _WAIT_S if idle else 0.0)
                 if any(group.work.num_open for group in groups):
                     self._check_stop(asked)
         except Exception:  # not KeyboardInterrupt: the second Ctrl-C stops at once
             self._wind_down(asked, groups)
             raise
+        finally:
+            self._write(asked)
 
     def _groups(self, asked: _Phase) -> list[_Group]:
         by_engine: dict[str, list[Request]] = {}
@@ -160,9 +165,9 @@ class Dispatcher:
             groups.append(_begin(name, engine, owed))
         return groups
 
-    def _record(self, asked: _Phase, group: _Group, seconds: float) -> None:
-        """Write what has ended, in one transaction, with the engine's facts."""
-        fresh: list[tuple[Request, Response, int]] = []
+    def _take(self, asked: _Phase, group: _Group, seconds: float) -> None:
+        """Note what has ended, and write it: at once where it ended elsewhere or took a while."""
+        settled = 0
         for number, replies in group.work.wait(seconds):
             batch = group.batches[number]
             _check_replies(group.engine, batch, replies)
@@ -170,18 +175,27 @@ class Dispatcher:
                 if request.id in asked.done:
                     continue
                 tries = asked.attempts[request.id] = asked.attempts.get(request.id, 0) + 1
-                fresh.append((request, reply, tries))
+                asked.unwritten.append((request, reply, tries))
                 tired = asked.last_round or tries >= MAX_ATTEMPTS
                 if reply.error is None or not reply.error.transient or tired:
                     asked.done[request.id] = reply
-                    self._retried.add(request.id)
-                    self._progress.advance()
+                    if reply.error is not None:
+                        self._retried.add(request.id)
+                    settled += 1
+        if group.waits or time.monotonic() - asked.recorded_at >= _TURN_S:
+            self._write(asked, group.facts())
+        if settled:
+            self._progress.advance(settled)
+
+    def _write(self, asked: _Phase, facts: Mapping[str, str] | None = None) -> None:
+        """Everything that is not written yet, in one transaction, with an engine's facts."""
         now = time.monotonic()
         elapsed, asked.recorded_at = now - asked.recorded_at, now
-        if fresh:
+        if asked.unwritten:
             self._ledger.record_responses(
-                self._iteration, asked.name, fresh, elapsed, group.facts()
+                self._iteration, asked.name, asked.unwritten, elapsed, facts
             )
+            asked.unwritten = []
 
     def _wind_down(self, asked: _Phase, groups: Sequence[_Group]) -> None:
         """Begin nothing more; what is under way elsewhere ends and is recorded."""
@@ -190,7 +204,7 @@ class Dispatcher:
         for group in groups:
             try:
                 while group.waits and group.work.num_open:
-                    self._record(asked, group, _WAIT_S)
+                    self._take(asked, group, _WAIT_S)
             except PhalanxError:
                 continue  # broken as well; the first error is the one that is reported
 

@@ -86,7 +86,8 @@ _KINDS = {
             "winner": "string",
         },
         "SELECT p.iteration, p.duel AS duel_id, d.instruction AS instruction_id, d.left, d.right, "
-        "p.judge, p.protocol, p.score_left, p.score_right, p.reason, p.flipped, p.flags, p.raw, "
+        "p.judge, p.protocol, p.score_left, p.score_right, p.reason, p.flipped, p.flags, "
+        "full_raw(p.raw, p.requests) AS raw, "
         "o.status AS outcome, o.winner FROM judgments p JOIN duels d ON d.id = p.duel "
         "JOIN outcomes o ON o.duel = p.duel WHERE {where} "
         "ORDER BY p.iteration, d.position, p.judge",
@@ -114,9 +115,10 @@ _KINDS = {
             "error_kind": "string",
             "error": "string",
         },
-        "SELECT id, iteration, phase, member, version, messages, status, text, finish_reason, "
-        "probabilities, option_mass, logprob_sum, num_scored_tokens, num_prompt_tokens, "
-        "num_completion_tokens, num_shortened_tokens, flags, error_kind, error "
+        "SELECT id, iteration, phase, member, version, full_messages(messages) AS messages, "
+        "status, text, finish_reason, full_probabilities(probabilities, want) AS probabilities, "
+        "option_mass, logprob_sum, num_scored_tokens, num_prompt_tokens, num_completion_tokens, "
+        "num_shortened_tokens, flags, error_kind, error "
         "FROM responses p WHERE {where} ORDER BY iteration, phase, member, id",
         _decoded("messages", "flags"),
     ),

@@ -31,7 +31,8 @@ def _as_object(value: Any) -> dict[str, Any]:
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_as_object
 )
-_quoted = json.encoder.encode_basestring
+quoted = json.encoder.encode_basestring
+"""A text as canonical JSON."""
 
 
 def canonical_json(value: Any) -> str:
@@ -44,7 +45,7 @@ def canonical_json(value: Any) -> str:
 
 def messages_json(messages: Sequence[Any]) -> str:
     """``canonical_json`` of records with ``role`` and ``content``, twice as fast."""
-    inner = (f'{{"content":{_quoted(m.content)},"role":"{m.role}"}}' for m in messages)
+    inner = (f'{{"content":{quoted(m.content)},"role":"{m.role}"}}' for m in messages)
     return f"[{','.join(inner)}]"
 
 

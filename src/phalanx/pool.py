@@ -94,6 +94,7 @@ def with_role(members: Sequence[Member], role: str) -> tuple[Member, ...]:
     return tuple(member for member in members if role in member.roles)
 
 
-def judges_of(duel: Duel, members: Sequence[Member]) -> tuple[Member, ...]:
-    """The judges who may judge this duel: nobody judges a duel they are in."""
-    return tuple(member for member in judges(members) if member.name not in duel.contestants)
+def judges_of(duel: Duel, judges: Sequence[Member]) -> list[Member]:
+    """Those of the judges who may judge this duel: nobody judges a duel they are in."""
+    left, right = duel.contestants
+    return [judge for judge in judges if judge.name != left and judge.name != right]

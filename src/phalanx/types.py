@@ -164,6 +164,17 @@ class Response:
     def truncated(self) -> bool:
         return self.finish_reason == "length"
 
+    @property
+    def said(self) -> Any:
+        """What was answered, in plain values: the text, or a small dictionary."""
+        if self.error is not None:
+            return {"error": self.error.kind, "message": self.error.message}
+        if self.probabilities is not None:
+            return {"probabilities": self.probabilities, "option_mass": self.option_mass}
+        if self.logprob_sum is not None:
+            return {"logprob_sum": self.logprob_sum, "num_scored_tokens": self.num_scored_tokens}
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Duel:
@@ -191,7 +202,9 @@ class Judgment:
 
     ``score_left``/``score_right`` are on the protocol's own scale. For pairwise judging they are
     1/0, 0/1 or 0.5/0.5. ``reason`` says why a score is missing; ``raw`` keeps what the judge
-    wrote, or its probabilities, per side, so that it can be read again later.
+    wrote, or its probabilities, per side, so that it can be read again later. ``requests`` names
+    the request of each of its slots where ``raw`` is ``Response.said`` of them and no more; then
+    the ledger does not store it twice.
     """
 
     duel_id: str
@@ -203,6 +216,7 @@ class Judgment:
     flipped: bool = False
     raw: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    requests: dict[str, str] = field(default_factory=dict)
 
     @property
     def readable(self) -> bool:

@@ -202,8 +202,12 @@ def judge_requests(
     return [
         Request(
             id=joined_id(
-                '"judge"', place, kind, f'"{item.slot}"',
-                messages_json(item.messages), _want_json(item.want),
+                '"judge"',
+                place,
+                kind,
+                f'"{item.slot}"',
+                messages_json(item.messages),
+                _want_json(item.want),
             ),
             member=judge,
             messages=item.messages,
@@ -217,20 +221,6 @@ def judge_requests(
 
 
 # Reading -----------------------------------------------------------------------------------------
-
-
-def _raw_of(response: Response) -> Any:
-    """What the judge said in one slot, in plain values that a ledger can keep."""
-    if response.error is not None:
-        return {"error": response.error.kind, "message": response.error.message}
-    if response.probabilities is not None:
-        return {"probabilities": response.probabilities, "option_mass": response.option_mass}
-    if response.logprob_sum is not None:
-        return {
-            "logprob_sum": response.logprob_sum,
-            "num_scored_tokens": response.num_scored_tokens,
-        }
-    return response.text
 
 
 def _written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any, str]:
@@ -276,7 +266,7 @@ def _sides(
     """Two sides that are read one by one: one that cannot be read leaves the other as it is."""
     (left, why_left), (right, why_right) = score(responses[0]), score(responses[1])
     reasons = [f"{side}: {why}" for side, why in (("left", why_left), ("right", why_right)) if why]
-    raw = {"left": _raw_of(responses[0]), "right": _raw_of(responses[1])}
+    raw = {"left": responses[0].said, "right": responses[1].said}
     return _Reading((left, right), "; ".join(reasons), raw)
 
 
@@ -303,7 +293,7 @@ def _read_pairwise(settings: JudgeSettings, responses: Sequence[Response]) -> _R
     reasons = [
         f"{slot}: {why}" for slot, why in (("first", why_first), ("second", why_second)) if why
     ]
-    raw = {"first": _raw_of(responses[0]), "second": _raw_of(responses[1])}
+    raw = {"first": responses[0].said, "second": responses[1].said}
     both = combine_orders(first, second)
     scores = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5), None: (None, None)}[both.value]
     return _Reading(scores, "; ".join(reasons), raw, flipped=both.flipped)
@@ -350,6 +340,9 @@ def read_judgment(
         flipped=reading.flipped,
         raw=reading.raw,
         flags=tuple(flags),
+        requests={
+            slot: response.request_id for slot, response in zip(reading.raw, responses, strict=True)
+        },
     )
 
 

@@ -14,7 +14,7 @@ from phalanx.types import Duel, Outcome, PreferencePair, Response
 def _drop_reason(
     texts: tuple[str, str], truncated: tuple[bool, bool], outcome: Outcome, settings: PairSettings
 ) -> str:
-    """Why (chosen, rejected) does not train, or "". Faults of the texts come before the verdict's."""
+    """Why (chosen, rejected) does not train, or "". Faults of texts come before the verdict's."""
     if outcome.status in ("unanswered", "no_quorum"):
         return "empty" if outcome.reason.endswith("empty response") else "unscored"
     chosen, rejected = texts[0].strip(), texts[1].strip()

@@ -88,13 +88,14 @@ def _rule_fault(rule: Any) -> str:
 
 
 class ScriptedEngine:
-    """Implements :class:`phalanx.types.Engine`. With ``keep_calls``, ``calls`` has every request."""
+    """Implements :class:`phalanx.types.Engine`. ``calls`` has all requests with ``keep_calls``."""
 
     def __init__(
         self, scripts: dict[str, dict[str, list[dict[str, Any]]]] | None = None, *,
         batch_size: int = 64, keep_calls: bool = False,
     ) -> None:  # fmt: skip
         self._scripts = dict(scripts or {})
+        self._compiled: dict[tuple[str, str], list[tuple[int, re.Pattern[str], dict]]] = {}
         self._batch_size = batch_size
         self._failures: dict[tuple[str, int], int] = {}
         self._keep_calls = keep_calls
@@ -112,6 +113,7 @@ class ScriptedEngine:
 
     def close(self) -> None:
         self._scripts.clear()
+        self._compiled.clear()
 
     def _one(self, request: Request) -> Response:
         if self._keep_calls:
@@ -152,20 +154,29 @@ class ScriptedEngine:
 
     def _rule(self, request: Request) -> tuple[int, dict[str, Any]]:
         base = request.member.base
-        if base not in self._scripts:
-            self._scripts[base] = load_script(base)
         last = request.messages[-1].content
-        for number, rule in enumerate(self._scripts[base].get(request.want.kind, [])):
+        for number, pattern, rule in self._patterns(base, request.want.kind):
             if rule.get("member", request.member.name) != request.member.name:
                 continue
             if rule.get("purpose", request.purpose) != request.purpose:
                 continue
-            if re.search(str(rule["when"]), last, re.DOTALL):
+            if pattern.search(last):
                 return number, rule
         raise EngineError(
             f"the script of {request.member.name} ({base}) has no {request.want.kind} rule for a "
             f"request with purpose {request.purpose!r}: {last[:200]!r}"
         )
+
+    def _patterns(self, base: str, kind: str) -> list[tuple[int, re.Pattern[str], dict[str, Any]]]:
+        """The rules of one kind, with their patterns compiled once."""
+        if (base, kind) not in self._compiled:
+            if base not in self._scripts:
+                self._scripts[base] = load_script(base)
+            self._compiled[base, kind] = [
+                (number, re.compile(str(rule["when"]), re.DOTALL), rule)
+                for number, rule in enumerate(self._scripts[base].get(kind, []))
+            ]
+        return self._compiled[base, kind]
 
 
 def _shares(given: dict[str, Any], options: Sequence[str]) -> dict[str, float]:

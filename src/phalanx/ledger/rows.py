@@ -1,36 +1,50 @@
-"""Records to rows and back."""
+"""Records to rows and back.
+
+Rows are plain tuples in the order of the ``*_COLUMNS`` beside them: they are made by the thousand.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from phalanx.identity import canonical_json
-from phalanx.types import Failure, Instruction, IterationResult, Member, Request, Response
+from phalanx.ledger.texts import (
+    TextReader,
+    TextWriter,
+    WantTexts,
+    packed_flags,
+    packed_probabilities,
+)
+from phalanx.types import (
+    Failure,
+    Instruction,
+    IterationResult,
+    Member,
+    Request,
+    Response,
+    TrainResult,
+)
 
 RUN_PREFIX = "run:"
+Row = tuple[Any, ...]
+
+MEMBER_COLUMNS = ("member", "version", "iteration", "base", "adapter", "record")
 
 
-def member_row(member: Member, iteration: int, folder: Path) -> dict[str, Any]:
+def member_row(member: Member, iteration: int, folder: Path) -> Row:
     """Adapters inside the run folder are stored relative to it, so that a run can be moved."""
     adapter = member.adapter
     if adapter is not None and Path(adapter).is_absolute():
         path = Path(adapter)
         if path.is_relative_to(folder.resolve()):
             adapter = RUN_PREFIX + path.relative_to(folder.resolve()).as_posix()
-    stored = replace(member, adapter=adapter)
-    return {
-        "member": member.name,
-        "version": member.version,
-        "iteration": iteration,
-        "base": member.base,
-        "adapter": adapter,
-        "record": canonical_json(stored),
-    }
+    stored = canonical_json(replace(member, adapter=adapter))
+    return (member.name, member.version, iteration, member.base, adapter, stored)
 
 
 def member(record: str, folder: Path) -> Member:
@@ -41,128 +55,178 @@ def member(record: str, folder: Path) -> Member:
     return Member(**{**values, "roles": tuple(values["roles"])})
 
 
-def instruction_row(instruction: Instruction) -> dict[str, Any]:
-    return {**asdict(instruction), "flags": canonical_json(instruction.flags)}
+INSTRUCTION_COLUMNS = ("id", "text", "domain", "answer", "flags")
 
 
-def response_row(
+def instruction_row(instruction: Instruction) -> Row:
+    flags = packed_flags(instruction.flags)
+    return (instruction.id, instruction.text, instruction.domain, instruction.answer, flags)
+
+
+RESPONSE_COLUMNS = (
+    "id", "iteration", "phase", "purpose", "member", "version", "messages", "want", "seed",
+    "status", "text", "finish_reason", "probabilities", "option_mass", "logprob_sum",
+    "num_scored_tokens", "num_prompt_tokens", "num_completion_tokens", "num_shortened_tokens",
+    "flags", "error_kind", "error", "error_transient", "attempts", "seconds", "at",
+)  # fmt: skip
+
+
+def response_rows(
     iteration: int,
     phase: str,
-    request: Request,
-    response: Response,
-    attempts: int,
+    answered: Sequence[tuple[Request, Response, int]],
     seconds: float,
     now: float,
-) -> dict[str, Any]:
-    error = response.error
-    return {
-        "id": request.id,
-        "iteration": iteration,
-        "phase": phase,
-        "purpose": request.purpose,
-        "member": request.member.name,
-        "version": request.member.version,
-        "messages": canonical_json(request.messages),
-        "want": canonical_json(request.want),
-        "seed": request.seed,
-        "status": "failed" if error else "done",
-        "text": response.text,
-        "finish_reason": response.finish_reason,
-        "probabilities": canonical_json(response.probabilities) if response.probabilities else None,
-        "option_mass": response.option_mass,
-        "logprob_sum": response.logprob_sum,
-        "num_scored_tokens": response.num_scored_tokens,
-        "num_prompt_tokens": response.num_prompt_tokens,
-        "num_completion_tokens": response.num_completion_tokens,
-        "num_shortened_tokens": response.num_shortened_tokens,
-        "flags": canonical_json(response.flags),
-        "error_kind": error.kind if error else None,
-        "error": error.message if error else None,
-        "error_transient": int(error.transient) if error else None,
-        "attempts": attempts,
-        "seconds": seconds,
-        "at": now,
-    }
+    texts: TextWriter,
+) -> list[Row]:
+    """One row for each (request, response, attempts); ``texts`` takes the long lines."""
+    wants = WantTexts()
+    rows = []
+    for request, response, attempts in answered:
+        error, member = response.error, request.member
+        chances = response.probabilities
+        failure = (error.kind, error.message, int(error.transient)) if error else _NO_FAILURE
+        rows.append(
+            (
+                request.id, iteration, phase, request.purpose, member.name, member.version,
+                texts.pack(request.messages), texts.number(wants.of(request.want)), request.seed,
+                "failed" if error else "done", response.text, response.finish_reason,
+                packed_probabilities(chances, request.want), response.option_mass,
+                response.logprob_sum, response.num_scored_tokens, response.num_prompt_tokens,
+                response.num_completion_tokens, response.num_shortened_tokens,
+                packed_flags(response.flags), *failure, attempts, seconds, now,
+            )
+        )  # fmt: skip
+    return rows
 
 
-def response(row: sqlite3.Row) -> Response:
+_NO_FAILURE = (None, None, None)
+
+
+def response(row: sqlite3.Row, texts: TextReader) -> Response:
     failed = row["status"] == "failed"
     return Response(
         request_id=row["id"],
         text=row["text"],
         finish_reason=row["finish_reason"],
-        probabilities=json.loads(row["probabilities"]) if row["probabilities"] else None,
+        probabilities=texts.probabilities(row["probabilities"], row["want"]),
         option_mass=row["option_mass"],
         logprob_sum=row["logprob_sum"],
         num_scored_tokens=row["num_scored_tokens"],
         num_prompt_tokens=row["num_prompt_tokens"],
         num_completion_tokens=row["num_completion_tokens"],
         num_shortened_tokens=row["num_shortened_tokens"],
-        flags=tuple(json.loads(row["flags"])),
+        flags=tuple(json.loads(row["flags"])) if row["flags"] != "[]" else (),
         error=Failure(row["error_kind"], row["error"], bool(row["error_transient"]))
         if failed
         else None,
     )
 
 
-def duel_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
+DUEL_COLUMNS = (
+    "id", "iteration", "position", "instruction", "left", "right", "matched", "left_response",
+    "right_response",
+)  # fmt: skip
+
+
+def duel_rows(number: int, result: IterationResult) -> Iterator[Row]:
+    answers = result.responses
     for position, duel in enumerate(result.duels):
-        yield {
-            "id": duel.id,
-            "iteration": number,
-            "position": position,
-            "instruction": duel.instruction.id,
-            "left": duel.left,
-            "right": duel.right,
-            "matched": duel.matched,
-            "left_response": result.responses.get((duel.id, duel.left)),
-            "right_response": result.responses.get((duel.id, duel.right)),
-        }
+        yield (
+            duel.id, number, position, duel.instruction.id, duel.left, duel.right, duel.matched,
+            answers.get((duel.id, duel.left)), answers.get((duel.id, duel.right)),
+        )  # fmt: skip
 
 
-def judgment_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
+JUDGMENT_COLUMNS = (
+    "duel", "judge", "iteration", "protocol", "score_left", "score_right", "reason", "flipped",
+    "raw", "flags", "requests",
+)  # fmt: skip
+
+
+def judgment_rows(number: int, result: IterationResult) -> Iterator[Row]:
     for judgment in result.judgments:
-        yield {
-            "duel": judgment.duel_id,
-            "judge": judgment.judge,
-            "iteration": number,
-            "protocol": judgment.protocol,
-            "score_left": judgment.score_left,
-            "score_right": judgment.score_right,
-            "reason": judgment.reason,
-            "flipped": int(judgment.flipped),
-            "raw": canonical_json(judgment.raw),
-            "flags": canonical_json(judgment.flags),
-        }
+        yield (
+            judgment.duel_id, judgment.judge, number, judgment.protocol, judgment.score_left,
+            judgment.score_right, judgment.reason, int(judgment.flipped),
+            None if judgment.requests else canonical_json(judgment.raw),
+            packed_flags(judgment.flags),
+            canonical_json(judgment.requests) if judgment.requests else None,
+        )  # fmt: skip
 
 
-def outcome_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
+OUTCOME_COLUMNS = (
+    "duel", "iteration", "status", "winner", "score_left", "score_right", "num_judges",
+    "num_missing", "agreement", "reason",
+)  # fmt: skip
+
+
+def outcome_rows(number: int, result: IterationResult) -> Iterator[Row]:
     for outcome in result.outcomes:
-        row = asdict(outcome)
-        row["duel"] = row.pop("duel_id")
-        yield {**row, "iteration": number}
+        yield (
+            outcome.duel_id, number, outcome.status, outcome.winner, outcome.score_left,
+            outcome.score_right, outcome.num_judges, outcome.num_missing, outcome.agreement,
+            outcome.reason,
+        )  # fmt: skip
 
 
-def reputation_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
+REPUTATION_COLUMNS = ("iteration", "position", "duel", "member", "before", "after", "deviation")
+
+
+def reputation_rows(number: int, result: IterationResult) -> Iterator[Row]:
     for position, change in enumerate(result.changes):
-        row = asdict(change)
-        row["duel"] = row.pop("duel_id")
-        yield {**row, "iteration": number, "position": position}
+        yield (
+            number, position, change.duel_id, change.member, change.before, change.after,
+            change.deviation,
+        )  # fmt: skip
 
 
-def pair_rows(number: int, result: IterationResult) -> Iterator[dict[str, Any]]:
+PAIR_COLUMNS = (
+    "id", "iteration", "instruction", "chosen", "rejected", "chosen_member", "rejected_member",
+    "margin", "weight", "chosen_truncated", "rejected_truncated", "dropped",
+)  # fmt: skip
+
+
+def pair_rows(number: int, result: IterationResult) -> Iterator[Row]:
     for pair in result.pairs:
-        yield {
-            "id": pair.id,
-            "iteration": number,
-            "instruction": pair.instruction.id,
-            "chosen": pair.chosen,
-            "rejected": pair.rejected,
-            "chosen_member": pair.chosen_member,
-            "rejected_member": pair.rejected_member,
-            "margin": pair.margin,
-            "weight": pair.weight,
-            "chosen_truncated": int(pair.chosen_truncated),
-            "rejected_truncated": int(pair.rejected_truncated),
-            "dropped": pair.drop,
-        }
+        yield (
+            pair.id, number, pair.instruction.id, pair.chosen, pair.rejected, pair.chosen_member,
+            pair.rejected_member, pair.margin, pair.weight, int(pair.chosen_truncated),
+            int(pair.rejected_truncated), pair.drop,
+        )  # fmt: skip
+
+
+STATE_COLUMNS = ("iteration", "standings", "reliability", "faded", "metrics", "num_judged")
+
+
+def state_row(number: int, result: IterationResult) -> Row:
+    """``num_judged``: duels that judges decided or tied, which is what K's decay counts."""
+    carried = (result.standings, result.reliability, result.faded, result.metrics)
+    judged = sum(o.num_judges > 0 and o.status in ("decided", "tie") for o in result.outcomes)
+    return (number, *map(canonical_json, carried), judged)
+
+
+TRAINING_COLUMNS = (
+    "iteration", "member", "version", "num_examples", "num_dropped", "summary", "seconds", "at",
+)  # fmt: skip
+
+
+def training_row(iteration: int, result: TrainResult, now: float) -> Row:
+    return (
+        iteration, result.member.name, result.member.version, result.num_examples,
+        canonical_json(result.num_dropped), canonical_json(result.summary), result.seconds, now,
+    )  # fmt: skip
+
+
+STEP_COLUMNS = ("iteration", "member", "step", "signals")
+
+
+def step_rows(iteration: int, result: TrainResult) -> Iterator[Row]:
+    for number, signals in enumerate(result.steps, start=1):
+        yield (iteration, result.member.name, number, canonical_json(signals))
+
+
+EVALUATION_COLUMNS = (
+    "iteration", "member", "task", "item", "domain", "split", "correct", "readable", "answer",
+    "reason", "response",
+)  # fmt: skip

@@ -1,6 +1,16 @@
-"""The tables of a run's ledger."""
+"""The tables of a run's ledger.
 
-SCHEMA_VERSION = 1
+Tables with long rows keep them in the order of writing (no WITHOUT ROWID): a row in the tree of a
+random id would be cut up over several pages.
+
+What would be stored many times is stored once, and :class:`~phalanx.ledger.store.Ledger` brings
+SQL functions that put it back: ``messages`` and ``want`` of responses point into ``texts``
+(``full_messages(messages)``, ``full_text(want)``); ``probabilities`` are doubles in the order of
+the options (``full_probabilities(probabilities, want)``, JSON); a judgment whose ``raw`` is what
+its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
+"""
+
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -8,14 +18,15 @@ CREATE TABLE members (
   member TEXT, version INTEGER, iteration INTEGER, base TEXT, adapter TEXT, record TEXT,
   PRIMARY KEY (member, version)) WITHOUT ROWID;
 CREATE TABLE instructions (
-  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT) WITHOUT ROWID;
+  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT);
 CREATE TABLE responses (
   id TEXT PRIMARY KEY, iteration INTEGER, phase TEXT, purpose TEXT, member TEXT, version INTEGER,
-  messages TEXT, want TEXT, seed INTEGER, status TEXT, text TEXT, finish_reason TEXT,
-  probabilities TEXT, option_mass REAL, logprob_sum REAL, num_scored_tokens INTEGER,
+  messages TEXT, want INTEGER, seed INTEGER, status TEXT, text TEXT, finish_reason TEXT,
+  probabilities BLOB, option_mass REAL, logprob_sum REAL, num_scored_tokens INTEGER,
   num_prompt_tokens INTEGER, num_completion_tokens INTEGER, num_shortened_tokens INTEGER,
   flags TEXT, error_kind TEXT, error TEXT, error_transient INTEGER, attempts INTEGER,
-  seconds REAL, at REAL) WITHOUT ROWID;
+  seconds REAL, at REAL);
+CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE INDEX responses_by_phase ON responses (iteration, phase, status);
 CREATE TABLE duels (
   id TEXT PRIMARY KEY, iteration INTEGER, position INTEGER, instruction TEXT, left TEXT,
@@ -23,7 +34,8 @@ CREATE TABLE duels (
 CREATE INDEX duels_by_iteration ON duels (iteration, position);
 CREATE TABLE judgments (
   duel TEXT, judge TEXT, iteration INTEGER, protocol TEXT, score_left REAL, score_right REAL,
-  reason TEXT, flipped INTEGER, raw TEXT, flags TEXT, PRIMARY KEY (duel, judge)) WITHOUT ROWID;
+  reason TEXT, flipped INTEGER, raw TEXT, flags TEXT,
+  requests TEXT, PRIMARY KEY (duel, judge));
 CREATE INDEX judgments_by_iteration ON judgments (iteration);
 CREATE TABLE outcomes (
   duel TEXT PRIMARY KEY, iteration INTEGER, status TEXT, winner TEXT, score_left REAL,
@@ -36,10 +48,11 @@ CREATE TABLE reputations (
 CREATE TABLE pairs (
   id TEXT PRIMARY KEY, iteration INTEGER, instruction TEXT, chosen TEXT, rejected TEXT,
   chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
-  rejected_truncated INTEGER, dropped TEXT) WITHOUT ROWID;
+  rejected_truncated INTEGER, dropped TEXT);
 CREATE INDEX pairs_by_iteration ON pairs (iteration, dropped);
 CREATE TABLE states (
-  iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT);
+  iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT,
+  num_judged INTEGER);
 CREATE TABLE trainings (
   iteration INTEGER, member TEXT, version INTEGER, num_examples INTEGER, num_dropped TEXT,
   summary TEXT, seconds REAL, at REAL, PRIMARY KEY (iteration, member)) WITHOUT ROWID;

@@ -20,6 +20,7 @@ from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import rows as _as
 from phalanx.ledger.schema import SCHEMA, SCHEMA_VERSION
+from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
     Instruction,
     IterationResult,
@@ -35,8 +36,18 @@ STOPPED = "stopped"
 """Kind of the event that says why a start ended early."""
 # Columns that depend on the clock or on how often a run was interrupted, not on the run itself.
 CLOCK_COLUMNS = frozenset({"seconds", "at", "attempts"})
+# What replaces packed columns by whole ones, by table.
+_WHOLE = {
+    "responses": ", full_messages(messages) AS messages, full_text(want) AS want, "
+    "full_probabilities(probabilities, want) AS probabilities",
+    "judgments": ", full_raw(raw, requests) AS raw",
+}
 # SQLite's variable limit is 32766 in current builds; stay far below it.
 _CHUNK = 5000
+# Ids are random, so every batch touches pages all over their index; most of it should stay in
+# memory. Checkpoints copy what a WAL of this many 4 KiB pages has gathered.
+_CACHE_KIB = 16 * 1024
+_CHECKPOINT_PAGES = 4000
 
 
 def run_ledger_path(folder: Path | str) -> Path:
@@ -93,7 +104,10 @@ class Ledger:
             if writable:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
+                self._db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+            self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             self._check_schema()
+            self._open_texts()
         except sqlite3.DatabaseError as error:
             self.close()
             raise LedgerError(f"{self.path} is not a ledger, or is damaged: {error}") from None
@@ -116,6 +130,34 @@ class Ledger:
                 f"{SCHEMA_VERSION}; use the version that wrote it"
             )
 
+    def _open_texts(self) -> None:
+        """What is known of the table ``texts``, and the SQL functions that put rows together."""
+        reader = self._reader = TextReader(self._stored_text)
+        self._texts = TextWriter(self._next_text())
+
+        def full_probabilities(packed: bytes | str | None, want: int) -> str | None:
+            chances = reader.probabilities(packed, want)
+            return canonical_json(chances) if chances else None
+
+        self._db.create_function("full_messages", 1, reader.messages)
+        self._db.create_function("full_text", 1, reader.text)
+        self._db.create_function("full_probabilities", 2, full_probabilities)
+        self._db.create_function("full_raw", 2, self._full_raw)
+
+    def _full_raw(self, raw: str | None, requests: str | None) -> str | None:
+        if requests is None:
+            return raw
+        ids = json.loads(requests)
+        found = self.responses(list(ids.values()))
+        return canonical_json({slot: found[request][0].said for slot, request in ids.items()})
+
+    def _next_text(self) -> int:
+        return self._db.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()[0]
+
+    def _stored_text(self, number: int) -> str:
+        query = "SELECT text FROM texts WHERE number = ?"
+        return self._db.execute(query, (number,)).fetchone()[0]
+
     def __enter__(self) -> Ledger:
         return self
 
@@ -135,27 +177,26 @@ class Ledger:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
+            self._texts = TextWriter(self._next_text())
             raise
         self._db.execute("COMMIT")
 
     def _insert(
-        self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: bool = False
+        self,
+        table: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        replace: bool = False,
     ) -> None:
-        rows = list(rows)
-        if not rows:
-            return
-        columns = list(rows[0])
         verb = "INSERT OR REPLACE" if replace else "INSERT"
         marks = ",".join("?" * len(columns))
-        self._db.executemany(
-            f"{verb} INTO {table} ({','.join(columns)}) VALUES ({marks})",
-            [tuple(row[column] for column in columns) for row in rows],
-        )
+        self._db.executemany(f"{verb} INTO {table} ({','.join(columns)}) VALUES ({marks})", rows)
 
     # ---- the run itself -------------------------------------------------------------------
 
     def _put(self, key: str, value: str) -> None:
-        self._insert("run", [{"key": key, "value": value}], replace=True)
+        self._db.execute("INSERT OR REPLACE INTO run VALUES (?,?)", (key, value))
 
     def put(self, key: str, value: str) -> None:
         with self.transaction():
@@ -178,12 +219,10 @@ class Ledger:
         with self.transaction():
             for key, value in facts.items():
                 self._put(key, value)
-            self._insert(
-                "members",
-                [_as.member_row(member, 0, self.folder) for member in members],
-                replace=True,
-            )
-            self._insert("instructions", map(_as.instruction_row, instructions), replace=True)
+            rows = [_as.member_row(member, 0, self.folder) for member in members]
+            self._insert("members", _as.MEMBER_COLUMNS, rows, replace=True)
+            rows = map(_as.instruction_row, instructions)
+            self._insert("instructions", _as.INSTRUCTION_COLUMNS, rows, replace=True)
 
     def is_untouched(self) -> bool:
         """Whether nothing was answered, trained or decided yet."""
@@ -205,7 +244,7 @@ class Ledger:
 
     def event(self, kind: str, text: str) -> None:
         with self.transaction():
-            self._insert("events", [{"at": time.time(), "kind": kind, "text": text}])
+            self._insert("events", ("at", "kind", "text"), [(time.time(), kind, text)])
 
     def add_seconds(self, iteration: int, phase: str, seconds: float, asked: int = 0) -> None:
         """Add wall-clock time to a phase; a resumed phase adds to what it had."""
@@ -226,7 +265,7 @@ class Ledger:
             marks = ",".join("?" * len(chunk))
             query = f"SELECT * FROM responses WHERE id IN ({marks})"
             for row in self._db.execute(query, chunk):
-                found[row["id"]] = (_as.response(row), row["attempts"])
+                found[row["id"]] = (_as.response(row, self._reader), row["attempts"])
         return found
 
     def record_responses(
@@ -242,16 +281,10 @@ class Ledger:
         ``facts`` of the engine become true in the same transaction (see :meth:`facts`).
         """
         share = seconds / max(1, len(answered))
-        now = time.time()
+        rows = _as.response_rows(iteration, phase, answered, share, time.time(), self._texts)
         with self.transaction():
-            self._insert(
-                "responses",
-                [
-                    _as.response_row(iteration, phase, request, response, attempts, share, now)
-                    for request, response, attempts in answered
-                ],
-                replace=True,
-            )
+            self._insert("texts", ("number", "text"), self._texts.take())
+            self._insert("responses", _as.RESPONSE_COLUMNS, rows, replace=True)
             for key, value in (facts or {}).items():
                 self._put(key, value)
 
@@ -267,23 +300,17 @@ class Ledger:
     def record_iteration(self, number: int, result: IterationResult) -> None:
         """Duels, judgments, outcomes, reputations, pairs and the carried state, all at once."""
         with self.transaction():
-            self._insert("duels", _as.duel_rows(number, result))
-            self._insert("judgments", _as.judgment_rows(number, result))
-            self._insert("outcomes", _as.outcome_rows(number, result))
-            self._insert("reputations", _as.reputation_rows(number, result))
-            self._insert("pairs", _as.pair_rows(number, result))
-            self._insert(
-                "states",
-                [
-                    {
-                        "iteration": number,
-                        "standings": canonical_json(result.standings),
-                        "reliability": canonical_json(result.reliability),
-                        "faded": canonical_json(result.faded),
-                        "metrics": canonical_json(result.metrics),
-                    }
-                ],
-            )
+            self._insert("duels", _as.DUEL_COLUMNS, _as.duel_rows(number, result))
+            self._insert("judgments", _as.JUDGMENT_COLUMNS, _as.judgment_rows(number, result))
+            self._insert("outcomes", _as.OUTCOME_COLUMNS, _as.outcome_rows(number, result))
+            self._insert("reputations", _as.REPUTATION_COLUMNS, _as.reputation_rows(number, result))
+            self._insert("pairs", _as.PAIR_COLUMNS, _as.pair_rows(number, result))
+            self._insert("states", _as.STATE_COLUMNS, [_as.state_row(number, result)])
+
+    def num_judged(self, before: int) -> int:
+        """Duels that judges decided or tied in the iterations before this one."""
+        query = "SELECT coalesce(sum(num_judged), 0) FROM states WHERE iteration < ?"
+        return self._db.execute(query, (before,)).fetchone()[0]
 
     def state(self, iteration: int) -> dict[str, Any] | None:
         """``standings``, ``reliability``, ``faded`` and ``metrics`` after an iteration."""
@@ -307,32 +334,13 @@ class Ledger:
         with self.transaction():
             self._insert(
                 "trainings",
-                [
-                    {
-                        "iteration": iteration,
-                        "member": member.name,
-                        "version": member.version,
-                        "num_examples": result.num_examples,
-                        "num_dropped": canonical_json(result.num_dropped),
-                        "summary": canonical_json(result.summary),
-                        "seconds": result.seconds,
-                        "at": time.time(),
-                    }
-                ],
+                _as.TRAINING_COLUMNS,
+                [_as.training_row(iteration, result, time.time())],
             )
-            self._insert(
-                "training_steps",
-                [
-                    {
-                        "iteration": iteration,
-                        "member": member.name,
-                        "step": number,
-                        "signals": canonical_json(signals),
-                    }
-                    for number, signals in enumerate(result.steps, start=1)
-                ],
-            )
-            self._insert("members", [_as.member_row(member, iteration, self.folder)], replace=True)
+            steps = _as.step_rows(iteration, result)
+            self._insert("training_steps", _as.STEP_COLUMNS, steps)
+            newest = _as.member_row(member, iteration, self.folder)
+            self._insert("members", _as.MEMBER_COLUMNS, [newest], replace=True)
 
     def trained(self, iteration: int) -> set[str]:
         query = "SELECT member FROM trainings WHERE iteration = ?"
@@ -343,18 +351,18 @@ class Ledger:
 
         The order is that of the pool.
         """
-        query = "SELECT * FROM members ORDER BY version"
-        newest: dict[str, Member] = {}
-        for row in self._db.execute(query):
-            if iteration is None or row["iteration"] <= iteration:
-                newest[row["member"]] = _as.member(row["record"], self.folder)
-        order = json.loads(self.get("pool_order") or "[]")
-        return sorted(newest.values(), key=lambda m: order.index(m.name) if m.name in order else -1)
+        # SQLite takes the other columns from the row that has the maximum.
+        query = "SELECT record, max(version) FROM members WHERE iteration <= ? GROUP BY member"
+        rows = self._db.execute(query, (1 << 62 if iteration is None else iteration,))
+        newest = [_as.member(row["record"], self.folder) for row in rows]
+        place = {name: at for at, name in enumerate(json.loads(self.get("pool_order") or "[]"))}
+        return sorted(newest, key=lambda member: place.get(member.name, -1))
 
     def record_evaluation(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows with the columns of ``evaluations``; the same item of a member is replaced."""
+        rows = [tuple(row[column] for column in _as.EVALUATION_COLUMNS) for row in rows]
         with self.transaction():
-            self._insert("evaluations", rows, replace=True)
+            self._insert("evaluations", _as.EVALUATION_COLUMNS, rows, replace=True)
 
     def has_evaluation(self, iteration: int) -> bool:
         return self.get(f"evaluated:{iteration}") is not None
@@ -374,13 +382,13 @@ class Ledger:
         return self._db.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0]
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Any read: for reports, exports and the curious."""
-        return [dict(row) for row in self._db.execute(sql, values)]
+        """Any read: for reports, exports and the curious. Of equal names the last column counts."""
+        return list(self.iterate(sql, values))
 
     def iterate(self, sql: str, values: Sequence[Any] = ()) -> Iterator[dict[str, Any]]:
         """Like :meth:`query`, one row at a time."""
         for row in self._db.execute(sql, values):
-            yield dict(row)
+            yield dict(zip(row.keys(), row, strict=True))
 
     def contents(self) -> dict[str, list[dict[str, Any]]]:
         """Every row of every table, ordered, without clock columns: to compare two runs."""
@@ -388,12 +396,12 @@ class Ledger:
             row["name"]
             for row in self._db.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
-                "AND name NOT IN ('events', 'phases') ORDER BY name"
+                "AND name NOT IN ('events', 'phases', 'texts') ORDER BY name"
             )
         ]
         result: dict[str, list[dict[str, Any]]] = {}
         for table in tables:
-            rows = self.query(f"SELECT * FROM {table}")
+            rows = self.query(f"SELECT *{_WHOLE.get(table, '')} FROM {table}")
             for row in rows:
                 for column in CLOCK_COLUMNS & row.keys():
                     del row[column]

@@ -25,6 +25,7 @@ from phalanx.identity import (
     joined_seed,
     messages_json,
 )
+from phalanx.pool import judges as judges_among
 from phalanx.pool import judges_of
 from phalanx.types import (
     Ask,
@@ -92,9 +93,11 @@ def _answer_requests(
     return requests
 
 
-def _asked_judges(duel: Duel, iteration: Iteration, config: Config) -> Sequence[Member]:
-    """Everybody who may judge and is not in the duel; a random few where so configured."""
-    judges = judges_of(duel, iteration.members)
+def _asked_judges(
+    duel: Duel, judges: Sequence[Member], iteration: Iteration, config: Config
+) -> Sequence[Member]:
+    """Those of the judges who are not in the duel; a random few where so configured."""
+    judges = judges_of(duel, judges)
     if config.judge.per_duel is None or config.judge.per_duel >= len(judges):
         return judges
     rng = derived_random("judges", iteration.seed, iteration.number, duel.id)
@@ -106,11 +109,12 @@ def _judge(
 ) -> list[Judgment]:
     """Judgments of every duel that can be judged; identical responses need no judge."""
     asked: list[tuple[Duel, Member, list[Request]]] = []
+    judges = judges_among(iteration.members)
     for duel in duels:
         if answers.gap(duel) or answers.identical(duel):
             continue
         texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
-        for judge in _asked_judges(duel, iteration, config):
+        for judge in _asked_judges(duel, judges, iteration, config):
             requests = judge_requests(
                 duel, texts, judge, config.judge, seed_parts=(iteration.seed, iteration.number)
             )

@@ -90,7 +90,9 @@ def _example(ledger: Ledger, why: str, row: dict[str, Any]) -> Example:
                 flags=tuple(json.loads(judgment["flags"])),
             )
             for judgment in ledger.query(
-                "SELECT * FROM judgments WHERE duel = ? ORDER BY judge", (row["id"],)
+                "SELECT *, full_raw(raw, requests) AS raw FROM judgments WHERE duel = ? "
+                "ORDER BY judge",
+                (row["id"],),
             )
         ),
     )
