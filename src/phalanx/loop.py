@@ -368,9 +368,7 @@ def _start_of(session: Session, number: int) -> Iteration:
         }
         state = {"standings": standings, "reliability": {}, "faded": {}}
     standings: dict[str, Standing] = state["standings"]
-    judged = ledger.count(
-        "outcomes", "iteration < ? AND num_judges > 0 AND status IN ('decided', 'tie')", (number,)
-    )
+    judged = ledger.num_judged(before=number)
     if getattr(config.reputation, "restart_each_iteration", False):
         judged = 0
         standings = {name: replace(s, changes=()) for name, s in standings.items()}
