@@ -116,7 +116,7 @@ def align(
     with (
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
-        workshop or Workshop(config) as shop,
+        workshop or Workshop(config, folder) as shop,
     ):
         session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
         open_run(session)

@@ -15,6 +15,7 @@ from phalanx.errors import ConfigError
 from phalanx.executors.local import LocalExecutor
 from phalanx.executors.processes import ProcessExecutor
 from phalanx.executors.sharing import WorkerExecutor
+from phalanx.pool import members_from
 from phalanx.progress import Silent, Stoppable
 from phalanx.training import TrainJob
 from phalanx.training.saving import trained_member, whole_folder
@@ -29,10 +30,14 @@ TRAINABLE = frozenset({"hf", "vllm"})
 
 
 class Workshop:
-    """Use as a context manager; leaving it closes every engine and frees the weights."""
+    """Use as a context manager; leaving it closes every engine and frees the weights.
 
-    def __init__(self, config: Config) -> None:
+    ``folder`` is the run's; servers that are started write their logs below it.
+    """
+
+    def __init__(self, config: Config, folder: Path | None = None) -> None:
         self._config = config
+        self._folder = folder
         self._resources = config.resources
         self._engines: dict[str, Engine] = {}
         self._weights: Weights | None = None
@@ -97,7 +102,30 @@ class Workshop:
         """Run training jobs here, or on the workers where there are any; results in order.
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
+        Servers on this machine rest meanwhile; the base is put away before they go on.
         """
+        served = self._engines.get("vllm")
+        if served is not None:
+            served.rest(progress.say)
+        try:
+            yield from self._train(phase, jobs, progress, check_stop)
+        finally:
+            if self._serves_itself and self._weights is not None:
+                self._weights.release()
+
+    @property
+    def _serves_itself(self) -> bool:
+        """Whether members are behind a vLLM server that shares the device with training."""
+        shares = self._config.vllm.between_phases != "keep"
+        return shares and any(member.serve == "vllm" for member in self._config.pool.members)
+
+    def _train(
+        self,
+        phase: str,
+        jobs: Sequence[TrainJob],
+        progress: Progress,
+        check_stop: Callable[[], None],
+    ) -> Iterator[TrainResult]:
         workers = self.workers
         if workers is None:
             stoppable = Stoppable(progress, check_stop)
@@ -135,6 +163,7 @@ class Workshop:
 
     def _make(self, name: str) -> Engine:
         makers = {"scripted": self._scripted, "hf": self._hf, "openai": self._openai}
+        makers["vllm"] = self._vllm
         if name not in makers:
             raise ConfigError(f"engine {name!r} is not known; known: {', '.join(sorted(makers))}")
         return makers[name]()
@@ -148,6 +177,19 @@ class Workshop:
         from phalanx.engines.openai import OpenAIEngine
 
         return OpenAIEngine(self._config.endpoints, self._config.budget)
+
+    def _vllm(self) -> Engine:
+        from phalanx.engines.vllm import ServedPool, VllmEngine
+
+        config = self._config
+        members = [member for member in members_from(config) if member.engine == "vllm"]
+        rank = 0 if config.train.method == "none" else config.train.lora.rank
+        return VllmEngine(
+            config.vllm,
+            ServedPool(tuple(members), rank),
+            folder=self._folder / "servers" if self._folder else None,
+            keep_all=self._resources.keep_all_loaded,
+        )
 
     def _hf(self) -> Engine:
         workers = self.workers  # before anything is loaded: there may be no room for them

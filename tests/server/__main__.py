@@ -3,8 +3,8 @@
 Flags of vLLM that mean nothing here are accepted. As in vLLM, the adapter endpoints are there with
 VLLM_ALLOW_RUNTIME_LORA_UPDATING and --enable-lora, and those of sleep mode with
 VLLM_SERVER_DEV_MODE and --enable-sleep-mode. ``TEST_SERVER_FAIL`` makes the start fail with that
-text, ``TEST_SERVER_SLOW`` delays it by so many seconds, and ``TEST_SERVER_LOG`` names a file that
-gets one JSON line for each request.
+text, ``TEST_SERVER_NO_SLEEP`` fails where sleep mode is asked for, ``TEST_SERVER_SLOW`` delays it
+by so many seconds, and ``TEST_SERVER_LOG`` names a file that gets one JSON line for each request.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def main() -> None:
     if text := os.environ.get("TEST_SERVER_FAIL"):
         print("loading ...", flush=True)
         sys.exit(text)
+    if asked.enable_sleep_mode and "TEST_SERVER_NO_SLEEP" in os.environ:
+        sys.exit("ValueError: Sleep mode is not supported on current platform.")
     time.sleep(float(os.environ.get("TEST_SERVER_SLOW", "0")))
     member: dict[str, Any] = {"base": asked.model, "dtype": asked.dtype}
     names = asked.served_model_name or [asked.model]

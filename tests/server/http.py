@@ -185,8 +185,18 @@ class TestServer:
         return found
 
     def _list(self) -> dict[str, Any]:
-        names = [*self.models, *self.loras]
-        data = [{"id": name, "object": "model", "owned_by": "tests"} for name in names]
+        data: list[dict[str, Any]] = [
+            {"id": name, "object": "model", "owned_by": "tests", "root": m.base, "parent": None}
+            for name, m in self.models.items()
+        ]
+        if hasattr(self.engine, "weights"):
+            for one, member in zip(data, self.models.values(), strict=True):
+                one["max_model_len"] = self.engine.weights.context_length(member)
+        first = next(iter(self.models))
+        data += [
+            {"id": name, "object": "model", "owned_by": "tests", "root": m.adapter, "parent": first}
+            for name, m in self.loras.items()
+        ]
         return {"object": "list", "data": data}
 
     def _written(self, path: str, body: dict[str, Any], empty: bool) -> Any:

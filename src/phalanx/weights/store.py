@@ -147,6 +147,11 @@ class Weights:
             finally:
                 self._restore(held)
 
+    def release(self) -> None:
+        """Take every model off the device; tokenizers and chat formats stay."""
+        self._loaded.clear()
+        _free()
+
     def close(self) -> None:
         """Forget every model."""
         self._loaded.clear()

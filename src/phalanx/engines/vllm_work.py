@@ -1,0 +1,285 @@
+"""The requests of one phase under way on vLLM servers: a thread with its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from phalanx.engines import vllm_asking as asking
+from phalanx.engines.hf_options import OptionTree
+from phalanx.engines.vllm_asking import Body, Job
+from phalanx.engines.vllm_server import MAX_LOGPROBS, Server, http_client
+from phalanx.errors import EngineError
+from phalanx.identity import derived_random
+from phalanx.types import Failure, Member, Options, Request, Response, Sampling
+
+if TYPE_CHECKING:
+    from phalanx.engines.vllm import BaseKey, VllmEngine
+
+MAX_TRIES = 5
+"""Times that a request is sent while the server does not answer it properly."""
+_BACKOFF_S = 0.5
+_OLD_TOP = 20
+"""The likeliest tokens that every vLLM gives; asked for where ids of choice are not known."""
+
+
+class _Failed(Exception):
+    """This request has no result."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass
+class _Phase:
+    """What the requests to one server share."""
+
+    key: BaseKey
+    server: Server
+    session: Any
+    names: dict[Member, str]
+    members: list[Member]
+    trees: dict[Options, OptionTree] = field(default_factory=dict)
+    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    num_renewed: int = 0
+
+
+class ServedWork:
+    """Implements :class:`phalanx.types.Work`. Batches are single requests.
+
+    Servers take turns: all requests to one base are answered before the next base's server starts.
+    """
+
+    def __init__(self, engine: VllmEngine, batches: Sequence[Sequence[Request]]) -> None:
+        self._engine = engine
+        self._batches = batches
+        self._ended: queue.SimpleQueue[tuple[int, list[Response]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._num_begun = self._num_returned = 0
+        self._stopped = self._given_up = False
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._main, name="phalanx-vllm", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_open(self) -> int:
+        with self._lock:
+            total = self._num_begun if self._stopped else len(self._batches)
+            return total - self._num_returned
+
+    def wait(self, seconds: float) -> list[tuple[int, list[Response]]]:
+        """What has ended. Raises EngineError where a server is broken, after what ended before."""
+        found: list[tuple[int, list[Response]]] = []
+        try:
+            item = self._ended.get(timeout=seconds) if seconds else self._ended.get_nowait()
+            while True:
+                if item is not None:
+                    found.append(item)
+                item = self._ended.get_nowait()
+        except queue.Empty:
+            pass
+        self._num_returned += len(found)
+        if not found and self._error is not None and not self._thread.is_alive():
+            if isinstance(self._error, EngineError):
+                raise self._error
+            raise EngineError(
+                f"the vLLM engine failed: {type(self._error).__name__}: {self._error}"
+            ) from self._error
+        return found
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        with self._lock:
+            self._stopped = True
+
+    def give_up(self) -> None:
+        """Drop what is under way; its responses are lost."""
+        self.stop()
+        self._given_up = True
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(task.cancel)
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    # In the thread.
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except asyncio.CancelledError:
+            pass  # given up
+        except BaseExceptionGroup as group:
+            self._error = group.exceptions[0]  # the first one ended the others
+        except BaseException as error:
+            self._error = error
+        self._ended.put(None)  # wakes whoever waits
+
+    async def _run(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if self._given_up:
+            return
+        groups: dict[BaseKey, dict[Member, list[int]]] = {}
+        from phalanx.engines.vllm import base_key
+
+        for number, (request,) in enumerate(self._batches):
+            of_base = groups.setdefault(base_key(request.member), {})
+            of_base.setdefault(request.member, []).append(number)
+        for key in sorted(groups, key=lambda key: not self._engine.is_up(key)):
+            if not self._stopped:
+                await self._serve(key, groups[key])
+
+    async def _serve(self, key: BaseKey, members: Mapping[Member, list[int]]) -> None:
+        """All requests to one base, at most ``max_concurrency`` at once, adapter by adapter."""
+        engine = self._engine
+        server = await asyncio.to_thread(engine.ready, key, lambda: self._stopped)
+        names = await asyncio.to_thread(engine.names, key, list(members))
+        numbers = deque(number for of_member in members.values() for number in of_member)
+        most = min(engine.settings.max_concurrency, len(numbers))
+        client = http_client()
+        limits = client.Limits(max_connections=None, max_keepalive_connections=most)
+        timeout = client.Timeout(engine.settings.timeout, pool=None)
+        async with client.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as session:
+            phase = _Phase(key, server, session, names, list(members))
+            async with asyncio.TaskGroup() as group:
+                for _ in range(most):
+                    group.create_task(self._answer_all(phase, numbers))
+
+    async def _answer_all(self, phase: _Phase, numbers: deque[int]) -> None:
+        while numbers:
+            with self._lock:
+                if self._stopped:
+                    return
+                number = numbers.popleft()
+                self._num_begun += 1
+            (request,) = self._batches[number]
+            try:
+                response = await self._answer(phase, request)
+            except _Failed as failed:
+                response = Response(request.id, error=failed.failure)
+            self._ended.put((number, [response]))
+
+    async def _answer(self, phase: _Phase, request: Request) -> Response:
+        engine, want = self._engine, request.want
+        chat = engine.texts.chat(request.member)
+        tree = None
+        if isinstance(want, Options):
+            if want not in phase.trees:
+                phase.trees[want] = OptionTree(want, chat)
+            tree = phase.trees[want]
+        job = asking.prepare(request, chat, engine.context(phase.key, request.member), tree)
+        if isinstance(job, Failure):
+            raise _Failed(job)
+        if isinstance(want, Sampling):
+            return asking.read_sampling(job, await self._ask(phase, job, asking.sampling_body(job)))
+        if isinstance(want, Options):
+            return await self._options(phase, job)
+        ids = [*job.prompt.ids, *job.completion]
+        choice = await self._ask(phase, job, asking.scored_body(ids))
+        return asking.likelihood_response(job, asking.read_scored(choice, ids, len(job.completion)))
+
+    async def _options(self, phase: _Phase, job: Job) -> Response:
+        """One request at each node of the tree; tokens that a reply lacks are read one by one."""
+        assert job.tree is not None
+        found: dict[tuple[int, ...], dict[int, float]] = {}
+        for path, tokens in asking.nodes(job.tree).items():
+            found[path] = {}
+            for start in range(0, len(tokens), MAX_LOGPROBS):
+                part = tokens[start : start + MAX_LOGPROBS]
+                found[path] |= await self._node(phase, job, path, part)
+        return asking.options_response(job, found)
+
+    async def _node(
+        self, phase: _Phase, job: Job, path: tuple[int, ...], tokens: Sequence[int]
+    ) -> dict[int, float]:
+        assert job.tree is not None
+        limit = _OLD_TOP if phase.server.process is None else MAX_LOGPROBS
+        choice = await self._ask(phase, job, asking.node_body(job, path, tokens, limit))
+        found = asking.read_node(choice, tokens)
+        before = [*job.prompt.ids, *job.tree.forced, *path]
+        for token in tokens:
+            if token not in found:
+                ids = [*before, token]
+                choice = await self._ask(phase, job, asking.scored_body(ids))
+                found[token] = asking.read_scored(choice, ids, 1)[0]
+        return found
+
+    async def _ask(self, phase: _Phase, job: Job, body: Body) -> Mapping[str, Any]:
+        """The first choice of the reply; tries again what may pass. Raises _Failed, EngineError."""
+        client = http_client()
+        failure = Failure("engine", "not sent")
+        for number in range(MAX_TRIES):
+            if number:
+                rng = derived_random("backoff", job.request.id, number)
+                await asyncio.sleep(_BACKOFF_S * 2**number * (0.5 + rng.random()))
+            renewed = phase.num_renewed
+            sent = {**body, "model": phase.names[job.request.member]}
+            try:
+                reply = await phase.session.post(f"{phase.server.url}/v1/completions", json=sent)
+            except client.TimeoutException as error:
+                limit = self._engine.settings.timeout
+                text = f"no reply within {limit:g} s (vllm.timeout): {type(error).__name__}"
+                failure = Failure("timeout", text, transient=True)
+            except client.TransportError as error:
+                text = f"the connection failed: {type(error).__name__}: {error}"
+                failure = Failure("engine", text, transient=True)
+            else:
+                choice = _choice(reply) if reply.status_code == 200 else None
+                if choice is not None:
+                    return choice
+                failure = _failure(reply)
+                if reply.status_code == 404:
+                    await self._renew(phase, renewed)
+                elif not failure.transient:
+                    break
+            phase.server.check_alive()
+        if "connection failed" in failure.message:
+            raise EngineError(
+                f"the vLLM server at {phase.server.url} cannot be reached any more "
+                f"({failure.message}); everything answered is recorded, and the same command goes "
+                "on from here"
+            )
+        raise _Failed(failure)
+
+    async def _renew(self, phase: _Phase, seen: int) -> None:
+        """Load the adapters again, once for all the requests that missed them."""
+        async with phase.renewing:
+            if phase.num_renewed == seen:
+                await asyncio.to_thread(self._engine.look_again, phase.key)
+                phase.names = await asyncio.to_thread(self._engine.names, phase.key, phase.members)
+                phase.num_renewed += 1
+
+
+def _choice(reply: Any) -> Mapping[str, Any] | None:
+    """The first choice of a good reply; None where the reply is no such thing."""
+    try:
+        choices = reply.json()["choices"]
+        return choices[0] if isinstance(choices[0], dict) else None
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+def _failure(reply: Any) -> Failure:
+    """What a reply without a result amounts to, in the server's own words."""
+    try:
+        error = reply.json().get("error", {})
+        message = str(error.get("message") or reply.text)[:500]
+    except (ValueError, AttributeError):
+        message = reply.text[:200]
+    status = reply.status_code
+    text = f"the vLLM server said {status}: {message}"
+    if status == 400 and ("max_model_len" in message or "context length" in message):
+        return Failure("too_long", text)
+    if status in (401, 403):
+        raise EngineError(text)
+    return Failure("engine", text, transient=status == 200 or status >= 429)
