@@ -1,0 +1,209 @@
+"""The gate: a window that grows and shrinks, pauses, smooth rates; and the books."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from phalanx.config.schema import BudgetSettings, EndpointSettings
+from phalanx.engines.http_account import Account, Cost, costs
+from phalanx.engines.http_limits import Bucket, Gate, backoff
+from phalanx.errors import LedgerError
+
+
+def test_backoff_doubles_has_jitter_and_is_the_same_again() -> None:
+    waits = [backoff(0.5, number, "r1") for number in range(8)]
+    assert waits == [backoff(0.5, number, "r1") for number in range(8)]
+    assert waits != [backoff(0.5, number, "r2") for number in range(8)]
+    assert all(0.25 * 2**n <= wait <= 0.5 * 2**n for n, wait in enumerate(waits[:6]))
+    assert max(waits) <= 30
+
+
+def test_a_bucket_is_smooth_and_large_amounts_are_paid_back() -> None:
+    bucket = Bucket(600, now=0.0)  # ten a second
+    assert bucket.delay(10, 0.0) == 0
+    bucket.take(10, 0.0)
+    assert bucket.delay(1, 0.0) == pytest.approx(0.1)
+    assert bucket.delay(1, 0.1) == pytest.approx(0.0)
+    assert bucket.delay(50, 1.0) == pytest.approx(0.0)
+    bucket.take(50, 1.0)
+    assert bucket.delay(1, 1.0) == pytest.approx(4.1)
+    bucket.take(-30, 1.0)
+    assert bucket.delay(1, 1.0) == pytest.approx(1.1)
+
+
+async def _fill(gate: Gate, count: int) -> list[int]:
+    return [await asyncio.wait_for(gate.enter(1), 1) for _ in range(count)]
+
+
+async def _replies(gate: Gate, count: int) -> None:
+    """Good replies while more requests wait than the gate lets through."""
+    await _fill(gate, gate.window - gate.num_inside)
+    for _ in range(count):
+        gate.went_well()
+        gate.leave()
+        await _fill(gate, gate.window - gate.num_inside)
+
+
+def test_the_window_doubles_a_round_until_congestion_then_grows_by_one_a_round() -> None:
+    async def scenario() -> None:
+        gate = Gate(most=100)
+        for window in (4, 8, 16, 32):
+            assert gate.window == window
+            await _replies(gate, window)
+        assert gate.window == 64
+        for _ in range(64):
+            gate.leave()
+        for epoch in await _fill(gate, 64):
+            gate.congested(epoch)
+            gate.leave()
+        assert gate.window == 32  # halved once, not once for each of them
+        await _replies(gate, 33)
+        assert gate.window == 33
+
+    asyncio.run(scenario())
+
+
+def test_the_window_never_falls_below_one_nor_grows_beyond_its_most() -> None:
+    async def scenario() -> None:
+        gate = Gate(most=6)
+        for _ in range(10):
+            gate.num_inside = gate.window
+            gate.went_well()
+        assert gate.window == 6
+        gate.num_inside = 0
+        for _ in range(6):
+            (epoch,) = await _fill(gate, 1)
+            gate.congested(epoch)
+            gate.leave()
+        assert gate.window == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_wider_window_is_not_earned_while_it_is_not_used() -> None:
+    async def scenario() -> None:
+        gate = Gate(most=64)
+        for _ in range(20):
+            await _fill(gate, 1)
+            gate.went_well()
+            gate.leave()
+        assert gate.window == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_pause_holds_everybody_and_tries_go_before_new_ones() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        gate, order = Gate(most=1), []
+
+        async def go(name: str, again: bool) -> None:
+            await gate.enter(1, again=again)
+            order.append((name, loop.time() - started))
+            gate.leave()
+
+        started = loop.time()
+        gate.pause(0.15)
+        await asyncio.gather(go("new", False), go("another", False), go("again", True))
+        assert [name for name, _ in order] == ["again", "new", "another"]
+        assert order[0][1] >= 0.14
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_wait_takes_no_place() -> None:
+    async def scenario() -> None:
+        gate = Gate(most=1)
+        await gate.enter(1)
+        waiting = asyncio.create_task(gate.enter(1))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        gate.leave()
+        assert await asyncio.wait_for(gate.enter(1), 1) == 0
+        assert gate.num_inside == 1
+
+    asyncio.run(scenario())
+
+
+def test_requests_per_minute() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        gate = Gate(most=100, requests_per_minute=1200)  # twenty a second, twenty at once
+        started = loop.time()
+        for _ in range(30):
+            await gate.enter(1)
+            gate.leave()
+        assert 0.4 <= loop.time() - started < 2.0
+
+    asyncio.run(scenario())
+
+
+# The books ---------------------------------------------------------------------------------------
+
+PRICED = EndpointSettings(name="e", url="http://h/v1", price_in=1.0, price_out=2.0)
+
+
+def account(**limits: float) -> Account:
+    return Account([PRICED], BudgetSettings(**limits), "openai")
+
+
+def test_the_worst_case_is_a_bound_and_token_ids_are_exact() -> None:
+    chat = {"messages": [{"role": "user", "content": "€" * 10}], "max_tokens": 5}
+    worst, usual = costs(chat)
+    assert worst.tokens_in >= 30
+    assert worst.tokens_out == usual.tokens_out == 5
+    assert costs({"prompt": [1, 2, 3], "max_tokens": 5})[0] == Cost(3, 5)
+
+
+def test_a_reservation_counts_until_the_real_cost_is_known() -> None:
+    books = account(tokens=100)
+    worst = Cost(40, 20)
+    assert books.reserve("e", worst)
+    assert not books.reserve("e", worst)
+    assert not books.idle
+    books.settle("e", worst, Cost(5, 5))
+    assert books.idle
+    assert books.reserve("e", worst)
+    books.settle("e", worst, None)  # it never reached the server
+    assert (books.spent("e").requests, books.spent("e").tokens_in) == (1, 5)
+
+
+def test_money_and_requests() -> None:
+    books = account(money=100e-6, requests=2)
+    assert not books.reserve("e", Cost(1, 50))
+    for _ in range(2):
+        assert books.reserve("e", Cost(10, 10))
+        books.settle("e", Cost(10, 10), Cost(10, 10))
+    assert books.spent("e").money == pytest.approx(60e-6)
+    assert not books.reserve("e", Cost(1, 1))
+    assert "2 of 2 requests" in books.in_words()
+    assert "Raise budget.requests or budget.money" in books.in_words()
+
+
+def test_facts_come_back_once_however_often_they_are_restored() -> None:
+    books = account(tokens=100)
+    books.reserve("e", Cost(40, 20))
+    books.settle("e", Cost(40, 20), Cost(40, 20))
+    books.retried("e", "status 429")
+    facts = books.facts()
+    assert list(facts) == ["openai:e"]
+    later = account(tokens=100)
+    later.restore(facts)
+    later.restore(facts)
+    assert later.facts() == facts
+    assert not later.reserve("e", Cost(40, 20))
+    books.restore(facts)
+    assert books.facts() == facts
+
+
+def test_what_a_removed_endpoint_has_cost_still_counts() -> None:
+    gone = json.dumps({"requests": 9, "tokens_in": 90, "tokens_out": 0})
+    books = account(tokens=100)
+    books.restore({"openai:gone": gone})
+    assert not books.reserve("e", Cost(10, 10))
+    assert "openai:gone" in books.facts()
+    with pytest.raises(LedgerError, match="cannot be read"):
+        books.restore({"openai:e": "{"})

@@ -1,0 +1,201 @@
+"""Replies of servers, read without a server: what is an answer, what is worth another try."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from phalanx.engines.http_body import FOLD, RENAME, adaptation, build
+from phalanx.engines.http_reading import (
+    Completion,
+    read_completion,
+    read_reply,
+    retry_after,
+    split_reasoning,
+)
+from phalanx.types import Message
+
+USER = (Message("user", "The capital of France?"),)
+
+
+def body_of(content: Any, finish: str = "stop", **message: Any) -> dict[str, Any]:
+    said = {"role": "assistant", "content": content} | message
+    return {"choices": [{"index": 0, "finish_reason": finish, "message": said}]}
+
+
+def read(body: Any, status: int = 200, **headers: str):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_reply(status, headers, content)
+
+
+def completion(*args: Any, **more: Any) -> Completion:
+    reading = read(body_of(*args, **more))
+    assert reading.verdict == "ok"
+    return read_completion(reading.body, 32)
+
+
+def outcome(case: dict[str, Any]) -> tuple[str, str, Any]:
+    """(outcome in the words of the case files, message, reading or completion)."""
+    headers = {name.lower(): value for name, value in case["headers"].items()}
+    body = case["body"]
+    content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    reading = read_reply(case["status"], headers, content)
+    sent = {"model": "m", "messages": [], "max_tokens": 9, "temperature": 0.5}
+    if reading.verdict == "retry":
+        return "retry", reading.message, reading
+    if reading.verdict in ("denied", "unknown"):
+        return "fatal", reading.message, reading
+    if reading.verdict == "wrong":
+        change = adaptation(reading, sent, {})
+        return ("adapt_or_fatal" if change else "failed"), f"{change} {reading.param}", reading
+    found = read_completion(reading.body, 16)
+    if found.failure is None:
+        return "ok", found.text, found
+    kinds = {"refused": "filtered"}
+    return kinds.get(found.failure.kind, found.failure.kind), found.failure.message, found
+
+
+def test_every_case_of_the_file(cases_dir) -> None:
+    lines = (cases_dir / "endpoint_replies.jsonl").read_text(encoding="utf-8").splitlines()
+    assert lines
+    for case in map(json.loads, lines):
+        expected = case["expected"]
+        got, message, found = outcome(case)
+        assert got == expected["outcome"], case["id"]
+        for word in expected.get("must_mention", []):
+            assert word in message, case["id"]
+        if "text" in expected:
+            assert found.text == expected["text"], case["id"]
+        if "flag" in expected:
+            assert expected["flag"] in found.flags, case["id"]
+        if "wait_at_least_s" in expected:
+            assert found.wait >= expected["wait_at_least_s"], case["id"]
+
+
+def test_reasoning_is_never_the_answer() -> None:
+    for content, more in (
+        ("", {"reasoning_content": "Paris is the capital."}),
+        (None, {"reasoning": "Paris."}),
+        ("<think>Paris.</think>", {}),
+        ("<think>It must be Paris", {}),
+    ):
+        found = completion(content, **more)
+        assert found.failure.kind == "empty", content
+        assert found.text == ""
+        cut = completion(content, "length", **more)
+        assert cut.failure.kind == "truncated"
+        assert "all of the 32 tokens" in cut.failure.message
+        assert "max_new_tokens" in cut.failure.message
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>France, so</think>\n\nParis.", "Paris."),
+        ("France, so Paris\n</think>\n\nParis.", "Paris."),
+        ("Close it with </think> as usual.", "Close it with </think> as usual."),
+        ("Write <think> first.", "Write <think> first."),
+        ("<thinking>x</thinking>Lima.", "Lima."),
+    ],
+)
+def test_reasoning_is_cut_where_it_is_reasoning(text: str, answer: str) -> None:
+    assert split_reasoning(text)[0] == answer
+
+
+def test_a_cut_answer_is_a_truncated_response_and_not_a_failure() -> None:
+    found = completion("Paris is", "length")
+    assert (found.text, found.finish_reason, found.failure) == ("Paris is", "length", None)
+
+
+def test_a_filtered_or_refused_reply() -> None:
+    assert completion("Par", "content_filter").failure.kind == "refused"
+    refused = completion(None, refusal="I will not.")
+    assert refused.failure.kind == "refused"
+    assert "I will not." in refused.failure.message
+
+
+def test_parts_and_surrogates() -> None:
+    assert completion([{"type": "text", "text": "Par"}, {"type": "text", "text": "is"}]).text == (
+        "Paris"
+    )
+    mended = completion("ok \ud83d done")
+    assert (mended.text, mended.flags) == ("ok � done", ("cleaned_text",))
+    assert completion("ok \ud83d\ude00 done").flags == ()
+
+
+def test_counted_tokens_are_kept_with_a_failure() -> None:
+    body = body_of("", "length") | {"usage": {"prompt_tokens": 7, "completion_tokens": 32}}
+    found = read_completion(body, 32)
+    assert found.failure is not None
+    assert (found.num_prompt_tokens, found.num_completion_tokens) == (7, 32)
+
+
+def test_what_is_worth_another_try() -> None:
+    for status in (408, 409, 429, 500, 502, 503, 529):
+        assert read({"error": {"message": "later"}}, status).verdict == "retry", status
+    assert read(b"<html>busy</html>").cause == "not JSON"
+    assert read(b'{"choices": [{"mess').cause == "cut JSON"
+    assert read(b"").verdict == "retry"
+    assert read({"error": {"message": "overloaded", "code": 503}}).busy
+    assert [s for s in (429, 500, 503, 529) if read({}, s).busy] == [429, 503, 529]
+    assert read({"error": {"code": "insufficient_quota", "message": "pay"}}, 429).spent_up
+
+
+def test_retry_after_in_every_form() -> None:
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    assert retry_after({"retry-after": "2"}) == 2
+    assert retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
+    assert retry_after({"retry-after": format_datetime(now + timedelta(seconds=30))}, now) == 30
+    assert retry_after({"retry-after": format_datetime(now - timedelta(seconds=30))}, now) == 0
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({}) is None
+
+
+def refusal(message: str, status: int = 400, param: str | None = None):
+    return read({"error": {"message": message, "param": param}}, status)
+
+
+def test_a_prompt_that_is_too_long_is_told_apart() -> None:
+    for message in (
+        "This model's maximum context length is 512 tokens. However, you requested 600.",
+        "prompt is too long: 9000 tokens",
+    ):
+        assert refusal(message).too_long
+    assert not refusal("unknown field").too_long
+
+
+def test_a_refused_part_is_changed_and_only_that_part() -> None:
+    fields = {"max_tokens": 9, "temperature": 0.5, "top_k": 50, "seed": 3}
+    body = build("m", USER, fields, (), {})
+    rename = adaptation(refusal("use max_completion_tokens", param="max_tokens"), body, {})
+    assert rename == RENAME
+    changed = build("m", USER, fields, [rename], {})
+    assert changed["max_completion_tokens"] == 9
+    assert "max_tokens" not in changed
+    detail = {"detail": [{"loc": ["body", "top_k"], "msg": "extra fields not permitted"}]}
+    assert adaptation(read(detail, 422), body, {}) == "without top_k"
+    assert "top_k" not in build("m", USER, fields, ["without top_k"], {})
+    assert adaptation(refusal("only the default is supported", param="temperature"), body, {}) == (
+        "without temperature"
+    )
+    assert adaptation(refusal("I do not like it"), body, {}) == ""
+    assert adaptation(refusal("max_tokens is too large: 9", param="max_tokens"), body, {}) == ""
+
+
+def test_what_the_user_set_is_not_taken_away() -> None:
+    body = build("m", USER, {"temperature": 0.5}, (), {"temperature": 0.1})
+    assert body["temperature"] == 0.1
+    assert adaptation(refusal("no", param="temperature"), body, {"temperature": 0.1}) == ""
+
+
+def test_a_refused_system_message_opens_the_user_turn() -> None:
+    messages = (Message("system", "Be brief."), *USER)
+    body = build("m", messages, {}, (), {})
+    change = adaptation(refusal("System role not supported"), body, {})
+    assert change == FOLD
+    folded = build("m", messages, {}, [change], {})["messages"]
+    assert folded == [{"role": "user", "content": "Be brief.\n\nThe capital of France?"}]
