@@ -54,7 +54,7 @@ def check(config: Config, complete: bool = True, gpus: int | None = None) -> lis
             _names(config),
             _weights(config),
             check_served(config),
-            check_vllm(config),
+            check_vllm(config, here=gpus is None),
             _recruits(config),
             _judges(config),
             _learners(config),

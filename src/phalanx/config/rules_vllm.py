@@ -9,7 +9,7 @@ from phalanx.config.faults import Fault
 from phalanx.config.schema import Config
 
 
-def check_vllm(config: Config) -> Iterator[Fault]:
+def check_vllm(config: Config, here: bool = True) -> Iterator[Fault]:
     """Which members may be served so, and whether there is a server to start or to use."""
     served = []
     for position, member in enumerate(config.pool.members):
@@ -32,7 +32,7 @@ def check_vllm(config: Config) -> Iterator[Fault]:
             f"is one server, but {len(bases)} bases are to be served ({', '.join(bases)}); leave "
             "url out, so that a server is started for each, or give the members one base",
         )
-    if served and not config.vllm.url:
+    if here and served and not config.vllm.url:
         yield from _command(config.vllm.command)
 
 

@@ -95,13 +95,9 @@ def budget_lines(config: Config, plans: Sequence[EndpointPlan]) -> list[str]:
         ("money", budget.money, sum(priced), ",.2f"),
     )
     for name, limit, needed, how in sums:
-        if limit is None or not plans:
+        if limit is None or not plans or (name == "money" and not priced):
             continue
-        if name == "money" and not priced:
-            lines.append(
-                "budget.money has no effect: no endpoint has a price (price_in, price_out)"
-            )
-        elif needed <= limit:
+        if needed <= limit:
             lines.append(f"budget.{name}: {needed:{how}} at most fit within {limit:{how}}")
         else:
             share = limit / needed

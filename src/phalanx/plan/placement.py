@@ -8,27 +8,23 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from phalanx.config.schema import Config, OptimiserSettings
 from phalanx.plan import memory
 from phalanx.plan.machines import GB
 from phalanx.plan.memory import BasePlan
-from phalanx.plan.units import Units
+from phalanx.plan.units import Units, server_share, tensor_parallel
 from phalanx.plan.work import trained
 from phalanx.pool import recruits_from
 from phalanx.types import Member
 
 SLEEPING = int(1.5 * GB)
 """What a vLLM server that sleeps still holds on its device (assumed: its CUDA context)."""
-VLLM_SHARE = 0.9
-"""vLLM's own --gpu-memory-utilization."""
 VLLM_CPU_CACHE = 4 * GB
 """vLLM's cache on a machine without a GPU (its default, assumed)."""
 PHASES = ("recruit", "serve", "train")
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,28 +231,6 @@ def _server_waves(
         share = None if room is None else room // len(held)
         return [Wave("serve", (one,), share, server=True) for one in held]
     return [Wave("serve", (one,), room, server=True) for one in held]
-
-
-def server_share(config: Config) -> float:
-    """--gpu-memory-utilization of ``vllm.arguments``, or vLLM's default."""
-    value = _argument(config, "--gpu-memory-utilization", float)
-    return VLLM_SHARE if value is None else value
-
-
-def tensor_parallel(config: Config) -> int:
-    """--tensor-parallel-size of ``vllm.arguments``: GPUs over which a server's base is split."""
-    value = _argument(config, "--tensor-parallel-size", int)
-    return max(1, value if value is not None else _argument(config, "-tp", int) or 1)
-
-
-def _argument(config: Config, name: str, kind: Callable[[str], Number]) -> Number | None:
-    words = [part for word in config.vllm.arguments for part in word.split("=", 1)]
-    if name not in words[:-1]:
-        return None
-    try:
-        return kind(words[words.index(name) + 1])
-    except ValueError:
-        return None  # vLLM itself will refuse it
 
 
 def _resting(config: Config, served: Sequence[Wave], units: Units) -> int:

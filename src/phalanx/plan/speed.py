@@ -43,6 +43,8 @@ LAYER_S = 0.001
 """Least seconds a layer and step of the in-process engine on a GPU; training takes three times."""
 SERVER_STEP_S = 0.01
 """Least seconds a step of a vLLM server."""
+SERVER_START_S = 60
+"""Seconds until a vLLM server answers, beside loading its weights (54 were seen on a CPU)."""
 FORWARD, TRAIN, TUNE, AGAIN = 2, 6, 4, 2
 """Operations for each parameter and token: forward; DPO on an adapter (forward, backward through
 frozen weights, the reference's forward); fine-tuning an adapter; activations computed again."""
@@ -133,6 +135,7 @@ def times_of(
     each["load and switch"] = _loading(config, bases, placement)
     once = {
         "recruit": _recruit(config, bases, placement.units, instruction_tokens),
+        "start servers": sum(map(_start_seconds, _servers(placement))),
         "evaluate": phase(evaluate),
     }
     kept = {name: seconds for name, seconds in once.items() if seconds}
@@ -285,17 +288,26 @@ def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement) ->
         if len(mine) > 1:
             weights = sum(held.base.weights for wave in mine for held in wave.held)
             seconds += times * weights / LOAD_BYTES_A_SECOND / min(units.count, len(mine))
-        servers = [wave for wave in waves if wave.server]
-        stopped = config.vllm.between_phases == "stop" or len(servers) > 1
-        if servers and stopped and not config.resources.keep_all_loaded:
-            seconds += times * sum(w.held[0].base.weights for w in servers) / LOAD_BYTES_A_SECOND
     switched = sum(
         base.weights
         for base in bases
         for member in base.members
         if member.engine == "hf" and config.resources.merge_adapters
     )
+    servers = _servers(placement)
+    if len(servers) > 1 and not config.resources.keep_all_loaded:
+        seconds += 2 * sum(map(_start_seconds, servers))
+    elif config.vllm.between_phases == "stop":
+        seconds += sum(map(_start_seconds, servers))
     return seconds + 2 * 2 * switched / SWITCH_BYTES_A_SECOND / units.count
+
+
+def _servers(placement: Placement) -> list[BasePlan]:
+    return [wave.held[0].base for wave in placement.of("serve") if wave.server]
+
+
+def _start_seconds(base: BasePlan) -> float:
+    return SERVER_START_S + base.weights / LOAD_BYTES_A_SECOND
 
 
 def words(units: Units, served: bool) -> str:

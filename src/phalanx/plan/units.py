@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import floor
+from typing import TypeVar
 
 from phalanx.config.faults import Fault
 from phalanx.config.schema import Config
 from phalanx.plan.machines import Card, Machine, in_words
 
 USABLE = 0.9
-"""Share of a memory that the plan counts on; the rest is for CUDA, Python and fragments."""
+"""Share of a memory that the plan counts on; the rest is for CUDA, the system and fragments."""
+VLLM_SHARE = 0.9
+"""vLLM's own --gpu-memory-utilization."""
+PROCESS = 10**9
+"""Main memory of a process that trains on a CPU, beside weights and batches (measured)."""
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,16 @@ def units_of(config: Config, machine: Machine) -> Units:
     card = device_card(config, machine)
     memory = card.memory if card else machine.memory
     count = resources.workers
-    room = None if memory is None else int(memory * USABLE / count)
+    room = None if memory is None else _share_of(memory, count, card is not None)
     cores = resources.threads or machine.cores
     if count > 1:
         return Units(machine, "processes", count, room, 1, card, 1 / count)
     return Units(machine, "here", 1, room, cores, card)
+
+
+def _share_of(memory: int, count: int, gpu: bool) -> int:
+    """What one of ``count`` processes may use of a GPU, or of main memory."""
+    return max(0, int(memory * USABLE / count) - (0 if gpu else PROCESS))
 
 
 def device_card(config: Config, machine: Machine) -> Card | None:
@@ -99,7 +110,7 @@ def _ray(config: Config, machine: Machine) -> Units:
         room = int(machine.card.memory * USABLE * share)
         return Units(machine, "ray", count, room, cores, machine.card, share)
     memory = machine.memory
-    room = None if memory is None else int(memory * USABLE / per_node)
+    room = None if memory is None else _share_of(memory, per_node, gpu=False)
     return Units(machine, "ray", count, room, cores, None)
 
 
@@ -127,7 +138,8 @@ def unit_faults(config: Config, units: Units) -> Iterator[Fault]:
             )
             yield Fault(("resources", "ray", "address"), text, "note")
     else:
-        used = 1 if units.gpu else 0
+        served = any(member.serve == "vllm" for member in config.pool.members)
+        used = max(int(units.gpu), tensor_parallel(config) if served else 0)
         if resources.workers > 1 and units.gpu:
             text = (
                 f"{resources.workers} processes share one GPU, each with weights of its own; leave "
@@ -162,12 +174,35 @@ def _ray_faults(config: Config, units: Units) -> Iterator[Fault]:
         )
         yield Fault(("resources", "ray", "address"), text, "note")
     elif asked > has:
-        parts = [f"{ray.cpus:g} CPUs"] * (machine.cores is not None)
-        parts += [f"{ray.gpus:g} GPUs"] * (ray.gpus > 0)
-        have = [in_words(machine.nodes * machine.cores, "CPU")] if machine.cores else []
-        have.append(in_words(machine.all_gpus, "GPU"))
+        parts = [f"cpus: {ray.cpus:g}"] * (machine.cores is not None)
+        parts += [f"gpus: {ray.gpus:g}"] * (ray.gpus > 0)
+        nodes = 1 if ray.address == "local" else machine.nodes
+        have = [in_words(nodes * machine.cores, "CPU")] if machine.cores else []
+        have.append(in_words(nodes * machine.gpus, "GPU"))
         yield Fault(
             ("resources", "ray", "workers"),
             f"{in_words(asked, 'worker')} with {' and '.join(parts) or 'nothing'} each asked for; "
             f"there is room for {has} ({', '.join(have)}); lower workers, or what each holds",
         )
+
+
+def server_share(config: Config) -> float:
+    """--gpu-memory-utilization of ``vllm.arguments``, or vLLM's default."""
+    value = _argument(config, "--gpu-memory-utilization", float)
+    return VLLM_SHARE if value is None else value
+
+
+def tensor_parallel(config: Config) -> int:
+    """--tensor-parallel-size of ``vllm.arguments``: GPUs over which a server's base is split."""
+    value = _argument(config, "--tensor-parallel-size", int)
+    return max(1, value if value is not None else _argument(config, "-tp", int) or 1)
+
+
+def _argument(config: Config, name: str, kind: Callable[[str], Number]) -> Number | None:
+    words = [part for word in config.vllm.arguments for part in word.split("=", 1)]
+    if name not in words[:-1]:
+        return None
+    try:
+        return kind(words[words.index(name) + 1])
+    except ValueError:
+        return None  # vLLM itself will refuse it

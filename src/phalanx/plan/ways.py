@@ -9,9 +9,9 @@ from phalanx.config.faults import Fault
 from phalanx.config.schema import Config
 from phalanx.plan.machines import CARDS, GB, Machine, in_words
 from phalanx.plan.memory import BasePlan, bases_of, longest_request
-from phalanx.plan.placement import Placement, Wave, place, tensor_parallel
+from phalanx.plan.placement import Placement, Wave, place
 from phalanx.plan.sizes import Size
-from phalanx.plan.units import units_of
+from phalanx.plan.units import tensor_parallel, units_of
 from phalanx.types import Member
 
 AT_MOST = 3
@@ -41,6 +41,17 @@ class Question:
         part = getattr(self.config, section).model_copy(update=changes)
         return replace(self, config=self.config.model_copy(update={section: part}))
 
+    def frozen(self, names: frozenset[str], engine: str = "") -> Question:
+        """Those members keep their weights as they are."""
+        roles = ("contest", "judge")
+        members = tuple(
+            replace(m, roles=tuple(r for r in m.roles if r in roles), engine=engine or m.engine)
+            if m.name in names
+            else m
+            for m in self.members
+        )
+        return replace(self, members=members)
+
     def with_members(self, **changes: str) -> Question:
         return replace(self, members=tuple(replace(m, **changes) for m in self.members))
 
@@ -50,7 +61,7 @@ def memory_faults(question: Question, placement: Placement) -> Iterator[Fault]:
     settings, machine = question.config, placement.units.machine
     split = tensor_parallel(settings)
     if any(wave.server for wave in placement.waves) and split > max(1, machine.gpus):
-        text = f"--tensor-parallel-size {split}, but there are {in_words(machine.gpus, 'GPU')}"
+        text = f"--tensor-parallel-size {split}, but there is room for {max(1, machine.gpus)}"
         yield Fault(("vllm", "arguments"), text)
     for wave in placement.waves:
         if not wave.fits:
@@ -104,25 +115,26 @@ def _helps(other: Question, wave: Wave) -> bool:
         for found in other.placement().of(wave.phase)
         if bases & {held.base.base for held in found.held}
     ]
-    return bool(waves) and all(found.fits for found in waves)
+    return all(found.fits for found in waves)
 
 
 def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
     """Changes in the order in which one would try them: settings, precision, another device."""
-    resources, vllm = question.config.resources, question.config.vllm
+    resources = question.config.resources
     if resources.keep_all_loaded and len(wave.held) > 1:
         changed = question.with_settings("resources", keep_all_loaded=False)
         yield "resources.keep_all_loaded: false (the bases take turns)", changed
-    if resources.executor == "local" and resources.workers > 1:
-        for count in range(resources.workers - 1, 0, -1):
-            changed = question.with_settings("resources", workers=count)
-            if _helps(changed, wave):
-                yield f"resources.workers: {count}", changed
-                break
-    if wave.beside and vllm.between_phases == "keep" and wave.phase == "train":
-        yield "vllm.between_phases: sleep", question.with_settings("vllm", between_phases="sleep")
-    if wave.beside and wave.phase == "serve":
-        yield "serve: vllm for every member", question.with_members(engine="vllm")
+    for count in range(units_of(question.config, question.machine).count - 1, 0, -1):
+        if resources.executor == "ray":
+            ray = resources.ray.model_copy(update={"workers": count})
+            words, changes = f"resources.ray.workers: {count}", {"ray": ray}
+        else:
+            words, changes = f"resources.workers: {count}", {"workers": count}
+        changed = question.with_settings("resources", **changes)
+        if _helps(changed, wave):
+            yield words, changed
+            break
+    yield from _beside_a_server(question, wave)
     yield from _smaller_batches(question, wave)
     if any(held.base.width == 4 for held in wave.held):
         # On a processor without the instructions bfloat16 works too, slowly.
@@ -130,20 +142,37 @@ def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]
     if resources.merge_adapters and not wave.server:
         words = "resources.merge_adapters: false (no untouched copy; slower)"
         yield words, question.with_settings("resources", merge_adapters=False)
-    yield from _other_devices(question, wave)
+    if resources.workers == 1:
+        yield from _other_devices(question, wave)
+    names = frozenset(name for held in wave.held for name in held.members)
     if wave.phase == "train":
-        frozen = {name for held in wave.held for name in held.members}
-        yield (
-            "its members without the role learn (roles: [contest, judge])",
-            replace(
-                question,
-                members=tuple(_frozen(m) if m.name in frozen else m for m in question.members),
-            ),
-        )
+        yield "its members without the role learn (roles: [contest, judge])", question.frozen(names)
+    for split in (2, 4, 8):
+        if split > question.machine.gpus or wave.server:
+            return
+        arguments = ["--tensor-parallel-size", str(split)]
+        changed = question.with_settings("vllm", arguments=arguments).frozen(names, "vllm")
+        if _helps(changed, wave):
+            words = f"serve: vllm and roles: [contest, judge], split over {split} GPUs"
+            yield f"{words} (vllm.arguments: [{', '.join(arguments)}])", changed
+            return
 
 
-def _frozen(member: Member) -> Member:
-    return replace(member, roles=tuple(role for role in member.roles if role != "learn"))
+def _beside_a_server(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
+    """A device that a vLLM server has most of."""
+    vllm = question.config.vllm
+    if not wave.beside:
+        return
+    if wave.phase == "train" and vllm.between_phases == "keep":
+        yield "vllm.between_phases: sleep", question.with_settings("vllm", between_phases="sleep")
+    if wave.phase == "serve":
+        yield "serve: vllm for every member", question.with_members(engine="vllm")
+    for share in ("0.7", "0.5", "0.3"):
+        arguments = ["--gpu-memory-utilization", share]
+        changed = question.with_settings("vllm", arguments=arguments)
+        if _helps(changed, wave) and all(w.fits for w in changed.placement().of("serve")):
+            yield f"vllm.arguments: [{', '.join(arguments)}]", changed
+            return
 
 
 def _smaller_batches(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:

@@ -18,7 +18,9 @@ DOING = {"recruit": "Recruit", "serve": "Answer and judge", "train": "Train"}
 
 
 def where(plan: Plan) -> Text:
-    """The device, the bases, and the waves of each phase."""
+    """The device, the bases, and the waves of each phase; empty where no weights are here."""
+    if not plan.placement.waves and not plan.placement.scripted:
+        return Text("No weights here: no member answers or learns on this machine.")
     text = Text("Where it goes, estimated", style="bold")
     lines = [_units(plan), *(_base(base) for base in plan.bases)]
     for phase, words in DOING.items():
