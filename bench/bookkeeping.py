@@ -66,14 +66,16 @@ def configuration(duels: int, members: int, folder: Path) -> Config:
 def measure(duels: int, members: int, folder: Path) -> dict[str, float]:
     """Run ``duels`` duels in ``folder``/run and read the report from it.
 
-    Returns duels per second over the whole run and over its last iteration, peak memory (MiB)
+    Returns duels per second over the whole run (of the clock, and of this process's work alone:
+    the fairer figure on a machine that others use) and over its last iteration, peak memory (MiB)
     when a tenth, half and all of it was done, ledger bytes per duel, and the seconds and further
     peak memory of the report. The peaks are those of this process: run it in a fresh one.
     """
     config, watch = configuration(duels, members, folder), _Watch()
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     align(config, folder / "run", progress=watch)
     watch.note()
+    cpu = time.process_time() - cpu
     seconds = watch.seconds[-1] - started
     done = config.iterations * config.match.duels
     peak_at = {share: watch.peaks[round(share * config.iterations)] for share in SHARES}
@@ -84,6 +86,7 @@ def measure(duels: int, members: int, folder: Path) -> dict[str, float]:
         "members": members,
         "seconds": seconds,
         "duels_per_s": done / seconds,
+        "duels_per_cpu_s": done / cpu,
         "last_iteration_duels_per_s": config.match.duels / (watch.seconds[-1] - watch.seconds[-2]),
         **{f"peak_mib_at_{share:.0%}": peak for share, peak in peak_at.items()},
         "peak_ratio": peak_at[1.0] / peak_at[0.1],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -31,6 +31,19 @@ def _as_object(value: Any) -> dict[str, Any]:
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_as_object
 )
+
+
+def _encoder() -> Callable[[Any], str]:
+    """``_ENCODER.encode``, which builds its C part anew for every call, with that part kept."""
+    if json.encoder.c_make_encoder is None:  # no C code in this Python
+        return _ENCODER.encode
+    parts = json.encoder.c_make_encoder(
+        None, _as_object, json.encoder.encode_basestring, None, ":", ",", True, False, True
+    )
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode = _encoder()
 quoted = json.encoder.encode_basestring
 """A text as canonical JSON."""
 
@@ -40,7 +53,7 @@ def canonical_json(value: Any) -> str:
 
     Keys of dictionaries are text. Raises TypeError for what is no text, number, list or record.
     """
-    return _ENCODER.encode(value)
+    return _encode(value)
 
 
 def messages_json(messages: Sequence[Any]) -> str:
@@ -61,7 +74,7 @@ def content_id(*parts: Any, length: int = 20) -> str:
     >>> content_id("a", 1) == content_id("a", 1), content_id("a", 1) == content_id("a", 2)
     (True, False)
     """
-    joined = _ENCODER.encode(parts)
+    joined = _encode(parts)
     return blake2b(joined.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
@@ -74,7 +87,7 @@ def joined_seed(*texts: str) -> int:
 
 def derive_seed(*parts: Any) -> int:
     """A 63-bit seed from (run seed, iteration, purpose, id, ...); unrelated for unrelated parts."""
-    digest = blake2b(_ENCODER.encode(parts).encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = blake2b(_encode(parts).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> 1
 
 

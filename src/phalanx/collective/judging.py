@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from phalanx.collective.reading import combine_orders, read_score, read_verdict
-from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
+from phalanx.collective.templates import fence, fill, fill_around, imitates_verdict, load_template
 from phalanx.config.schema import JudgeSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, joined_id, joined_seed, messages_json
@@ -103,18 +103,19 @@ def _alone(
     duel: Duel, texts: Texts, settings: JudgeSettings, seed: int, want: Want
 ) -> list[_Question]:
     """Each response alone. Both sides get the same fence, so that they differ in nothing else."""
-    template, low, high = _template(settings), str(settings.low), str(settings.high)
+    around = _around(_template(settings), duel.instruction.text, settings.low, settings.high)
     questions = []
-    for slot, text in zip(("left", "right"), texts, strict=True):
-        values = {
-            "instruction": duel.instruction.text,
-            "response": fence(text, seed)[0],
-            "low": low,
-            "high": high,
-        }
-        message = Message("user", fill(template, values))
+    for slot, text in (("left", texts[0]), ("right", texts[1])):
+        message = Message("user", fence(text, seed)[0].join(around))
         questions.append(_Question(slot, (message,), want, (text,)))
     return questions
+
+
+@lru_cache(maxsize=32)
+def _around(template: str, instruction: str, low: int, high: int) -> tuple[str, ...]:
+    """The prompt but for the response, cut where it goes: the same for every judge of a duel."""
+    values = {"instruction": instruction, "low": str(low), "high": str(high)}
+    return fill_around(template, "response", values)
 
 
 def _ask_rubric(
@@ -241,10 +242,11 @@ def _expected_score(response: Response) -> tuple[float | None, str]:
         return None, f"{response.error.kind}: {response.error.message}"
     if not response.probabilities:
         return None, "no probabilities"
-    total = math.fsum(response.probabilities.values())
+    chances = response.probabilities
+    total = math.fsum(chances.values())
     if not math.isfinite(total) or total <= 0:
         return None, f"probabilities sum to {total:g}"
-    return math.fsum(float(s) * p for s, p in response.probabilities.items()) / total, ""
+    return math.fsum([float(score) * chance for score, chance in chances.items()]) / total, ""
 
 
 def _mean_logprob(response: Response) -> tuple[float | None, str]:

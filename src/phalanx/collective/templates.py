@@ -81,6 +81,24 @@ def fill(template: str, values: dict[str, str], required: Iterable[str] = ()) ->
     return "".join(pieces)
 
 
+def fill_around(template: str, gap: str, values: dict[str, str]) -> tuple[str, ...]:
+    """:func:`fill` but for the placeholder ``gap``: the texts between which its value goes.
+
+    >>> "Yes.".join(fill_around("{q}: {a}", "a", {"q": "Is it"}))
+    'Is it: Yes.'
+    """
+    pieces = _cut(template)
+    if not values.keys() >= {*pieces[1::2]} - {gap}:
+        raise ConfigError(faults_of(template, {*values, gap}, ()), where="template")
+    parts = [""]
+    for place, piece in enumerate(pieces):
+        if place % 2 and piece == gap:
+            parts.append("")
+        else:
+            parts[-1] += values[piece] if place % 2 else piece
+    return tuple(parts)
+
+
 @cache
 def _shipped(name: str) -> str:
     folder = resources.files("phalanx.collective") / "prompts"

@@ -96,6 +96,7 @@ class ScriptedEngine:
     ) -> None:  # fmt: skip
         self._scripts = dict(scripts or {})
         self._compiled: dict[tuple[str, str], list[tuple[int, re.Pattern[str], dict]]] = {}
+        self._shares: dict[tuple[int, tuple[str, ...]], dict[str, float]] = {}
         self._batch_size = batch_size
         self._failures: dict[tuple[str, int], int] = {}
         self._keep_calls = keep_calls
@@ -114,6 +115,7 @@ class ScriptedEngine:
     def close(self) -> None:
         self._scripts.clear()
         self._compiled.clear()
+        self._shares.clear()
 
     def _one(self, request: Request) -> Response:
         if self._keep_calls:
@@ -139,7 +141,7 @@ class ScriptedEngine:
         if isinstance(request.want, Options):
             return Response(
                 request.id,
-                probabilities=_shares(rule["weights"], request.want.options),
+                probabilities=self._chances(rule["weights"], request.want.options),
                 option_mass=1.0,
                 num_prompt_tokens=prompt,
             )
@@ -177,6 +179,13 @@ class ScriptedEngine:
                 for number, rule in enumerate(self._scripts[base].get(kind, []))
             ]
         return self._compiled[base, kind]
+
+    def _chances(self, weights: dict[str, Any], options: tuple[str, ...]) -> dict[str, float]:
+        """Every answer gets a dictionary of its own; the arithmetic is done once for each rule."""
+        place = (id(weights), options)  # the scripts live as long as this engine
+        if place not in self._shares:
+            self._shares[place] = _shares(weights, options)
+        return self._shares[place].copy()
 
 
 def _shares(given: dict[str, Any], options: Sequence[str]) -> dict[str, float]:
