@@ -89,13 +89,11 @@ def this_machine() -> Machine:
     """What the system says, without torch."""
     found = _here.gpus()
     cores, memory = _here.cores(), _here.memory_bytes()
-    words = f"this machine, {in_words(cores, 'CPU core')}"
-    if memory:
-        words += f", {memory / GB:.1f} GB"
-    card = None
-    if found:
-        card = card_like(found[0].name, found[0].memory)
-        words = f"this machine, {in_words(len(found), 'GPU')} ({found[0].name or card.name})"
+    parts = [in_words(len(found), "GPU")] if found else []
+    card = card_like(found[0].name, found[0].memory) if found else None
+    parts += [found[0].name] if found and found[0].name else []
+    parts += [in_words(cores, "CPU core")] + ([f"{memory / GB:.1f} GB"] if memory else [])
+    words = f"this machine ({', '.join(parts)})"
     return Machine(
         words, card, 1, len(found), cores, memory, here=True, bfloat16=_here.multiplies_bfloat16()
     )
@@ -111,7 +109,7 @@ def machine_named(text: str) -> Machine:
     if match := _CPU.fullmatch(word):
         nodes, cores, memory = match.groups()
         return Machine(
-            f"--machine {text.strip()}",
+            text.strip(),
             nodes=_count(nodes, text),
             cores=int(cores) if cores else None,
             memory=int(float(memory) * GB) if memory else None,
@@ -122,7 +120,7 @@ def machine_named(text: str) -> Machine:
     first, second, name = match.groups()
     nodes, gpus = (first, second) if second else (None, first)
     return Machine(
-        f"--machine {text.strip()}",
+        text.strip(),
         card=_card_named(name, text),
         nodes=_count(nodes, text),
         gpus=_count(gpus, text),

@@ -24,7 +24,7 @@ from phalanx.plan.placement import Placement
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
 from phalanx.plan.units import unit_faults
-from phalanx.plan.ways import Question, memory_faults, small_batches
+from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
 from phalanx.types import Member
 
@@ -104,10 +104,12 @@ class Plan:
 def require(config: Config) -> None:
     """Refuse a configuration that cannot run, with every fault in one message.
 
-    Raises ConfigError.
+    Of memory only what is certain: ``check`` refuses by estimates too. Raises ConfigError.
     """
     found = [*rules.check(config), *content_faults(config)]
     _refuse(config, found)
+    question = Question(config, pool.members_from(config), this_machine(), USUAL_TOKENS)
+    _refuse(config, list(certain_faults(question)))
 
 
 def _refuse(config: Config, found: Sequence[Fault]) -> None:

@@ -56,6 +56,18 @@ class Question:
         return replace(self, members=tuple(replace(m, **changes) for m in self.members))
 
 
+def certain_faults(question: Question) -> Iterator[Fault]:
+    """Faults that no estimate is needed for: counted weights larger than the whole memory."""
+    placement = question.placement()
+    machine, card = placement.units.machine, placement.units.card
+    memory = card.memory if card else machine.memory
+    for wave in placement.waves:
+        weights = sum(held.base.weights for held in wave.held)
+        guessed = any(held.base.guessed for held in wave.held)
+        if memory and not guessed and not wave.server and wave.room and weights > memory:
+            yield Fault(("pool",), _refusal(question, placement, wave))
+
+
 def memory_faults(question: Question, placement: Placement) -> Iterator[Fault]:
     """A fault for every wave that does not fit, and for servers that cannot start."""
     settings, machine = question.config, placement.units.machine

@@ -35,14 +35,15 @@ def _units(plan: Plan) -> str:
     units = plan.placement.units
     if not plan.placement.waves:
         return ""
-    device = units.machine.words if units.known else "A Ray cluster that is not known here"
+    device = f"On {units.machine.words}" if units.known else "On a Ray cluster not known here"
     if units.card is not None and units.card.known and not units.machine.here:
         each = " each" if units.machine.all_gpus > 1 else ""
         device += f" ({units.card.memory / GB:.0f} GB{each})"
     if units.room is not None:
         each = "a worker" if units.count > 1 else "members"
         kind = "" if units.gpu else " of main memory"
-        device += f": {gigabytes(units.room)}{kind} for {each} ({USABLE:.0%} is reckoned with)"
+        left = f"{USABLE:.0%} is reckoned with" if units.gpu else f"{USABLE:.0%}, less the process"
+        device += f": {gigabytes(units.room)}{kind} for {each} ({left})"
     if units.count > 1:
         kind = "Ray workers" if units.kind == "ray" else "worker processes"
         share = f" with {units.share:g} GPU each" if units.gpu else ""
