@@ -121,7 +121,7 @@ class ScriptedEngine:
         if self._keep_calls:
             self.calls.append(request)
         number, rule = self._rule(request)
-        prompt = sum(len(message.content.split()) for message in request.messages)
+        prompt = sum([message.content.count(" ") + 1 for message in request.messages])
         fail = rule.get("fail")
         if fail:
             done = self._failures.get((request.id, number), 0)
