@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -169,3 +171,24 @@ def test_a_key_is_nowhere_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert files
     assert not any(KEY.encode() in path.read_bytes() for path in files)
+
+
+def test_a_killed_run_sends_nothing_again_that_was_recorded(tmp_path: Path) -> None:
+    with serve(faults=Faults(latency=0.02)) as server:
+        config = configuration(server, scripted_pool(), iterations=1)
+        file = tmp_path / "config.yaml"
+        file.write_text(config.model_dump_json(), encoding="utf-8")
+        folder = tmp_path / "run"
+        command = [sys.executable, "-m", "phalanx.cli", "run", str(file), "--out", str(folder)]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while child.poll() is None and len(server.requests(CHAT)) < 15:
+            time.sleep(0.01)
+        child.kill()
+        child.wait()
+        with Ledger(run_ledger_path(folder)) as ledger:
+            recorded = ledger.count("responses", "status = 'done' AND member != 'dan'")
+        before = answered(server)
+        align(config, folder)
+        again = [body for body, count in answered(server).items() if count > 1]
+        assert 0 < recorded <= sum(before.values())
+        assert len(again) <= sum(before.values()) - recorded
