@@ -162,8 +162,12 @@ class Workshop:
         ]
 
     def _make(self, name: str) -> Engine:
-        makers = {"scripted": self._scripted, "hf": self._hf, "openai": self._openai}
-        makers["vllm"] = self._vllm
+        makers = {
+            "scripted": self._scripted,
+            "hf": self._hf,
+            "openai": self._openai,
+            "vllm": self._vllm,
+        }
         if name not in makers:
             raise ConfigError(f"engine {name!r} is not known; known: {', '.join(sorted(makers))}")
         return makers[name]()
