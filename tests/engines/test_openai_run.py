@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -192,3 +193,14 @@ def test_a_killed_run_sends_nothing_again_that_was_recorded(tmp_path: Path) -> N
         again = [body for body, count in answered(server).items() if count > 1]
         assert 0 < recorded <= sum(before.values())
         assert len(again) <= sum(before.values()) - recorded
+
+
+def test_the_examples_of_the_page_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LAB_KEY", KEY)
+    page = (SMOKE.parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    section = page.split("\n## openai\n")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "page.yaml").write_text(example, encoding="utf-8")
+    config = load(tmp_path / "page.yaml")
+    assert config.endpoints[0].max_concurrency == 64
+    assert [member.model for member in config.pool.members][-1] == "big-model"
