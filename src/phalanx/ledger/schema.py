@@ -49,7 +49,7 @@ CREATE TABLE pairs (
   id TEXT PRIMARY KEY, iteration INTEGER, instruction TEXT, chosen TEXT, rejected TEXT,
   chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
   rejected_truncated INTEGER, dropped TEXT);
-CREATE INDEX pairs_by_iteration ON pairs (iteration, dropped);
+CREATE INDEX pairs_by_instruction ON pairs (iteration, instruction);
 CREATE TABLE states (
   iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT,
   num_judged INTEGER);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from phalanx.ledger import Ledger
 from phalanx.report.records import (
@@ -30,12 +31,12 @@ def short_reason(reason: str) -> str:
 
 def accounting(ledger: Ledger) -> Accounting:
     """Counts of the whole run; see :class:`Accounting` for the sums that hold."""
-    unreadable = Counter(
-        short_reason(row["reason"])
-        for row in ledger.iterate(
-            "SELECT reason FROM judgments WHERE score_left IS NULL OR score_right IS NULL"
-        )
-    )
+    unreadable: Counter[str] = Counter()
+    for row in ledger.iterate(
+        "SELECT reason, count(*) AS n FROM judgments "
+        "WHERE score_left IS NULL OR score_right IS NULL GROUP BY 1 ORDER BY min(rowid)"
+    ):
+        unreadable[short_reason(row["reason"])] += row["n"]
     judgments = ledger.query("SELECT count(*) AS n, total(flipped) AS flipped FROM judgments")[0]
     dropped = _counts(ledger, "SELECT dropped AS key, count(*) AS n FROM pairs GROUP BY 1")
     return Accounting(
@@ -93,25 +94,51 @@ def _phases(ledger: Ledger) -> list[PhaseAccount]:
     return result
 
 
+MAX_POINTS = 2000
+"""A member's line keeps fewer points than this: far more than a chart shows."""
+
+
+class _Points:
+    """A line that never grows beyond :data:`MAX_POINTS`: every n-th point, and the last."""
+
+    def __init__(self, first: tuple[int, float]) -> None:
+        self._kept = [first]
+        self._last = first
+        self._count = self._stride = 1
+
+    def add(self, point: tuple[int, float]) -> None:
+        self._last = point
+        if self._count % self._stride == 0:
+            self._kept.append(point)
+        self._count += 1
+        if len(self._kept) >= MAX_POINTS:
+            del self._kept[1::2]
+            self._stride *= 2
+
+    @property
+    def all(self) -> list[tuple[int, float]]:
+        return self._kept if self._kept[-1] is self._last else [*self._kept, self._last]
+
+
 def reputations(
     ledger: Ledger, names: Sequence[str]
 ) -> tuple[tuple[ReputationLine, ...], tuple[int, ...]]:
     """Each contestant's line, and the number of duels after which each iteration ended."""
-    order = {
-        row["id"]: number
-        for number, row in enumerate(
-            ledger.iterate("SELECT id FROM duels ORDER BY iteration, position"), start=1
-        )
-    }
     ends: dict[int, int] = {}
+    begins: dict[int, int] = {}
     for row in ledger.query("SELECT iteration, count(*) AS n FROM duels GROUP BY 1 ORDER BY 1"):
-        ends[row["iteration"]] = row["n"] + max(ends.values(), default=0)
-    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for row in ledger.iterate("SELECT * FROM reputations ORDER BY iteration, position"):
-        line = points[row["member"]]
-        if not line:
-            line.append((0, row["before"]))
-        line.append((order.get(row["duel"], ends.get(row["iteration"], 0)), row["after"]))
+        begins[row["iteration"]] = max(ends.values(), default=0)
+        ends[row["iteration"]] = begins[row["iteration"]] + row["n"]
+    points: dict[str, _Points] = {}
+    for row in ledger.iterate(
+        "SELECT r.iteration, r.member, r.before, r.after, d.position FROM reputations r "
+        "LEFT JOIN duels d ON d.id = r.duel ORDER BY r.iteration, r.position"
+    ):
+        line = points.setdefault(row["member"], _Points((0, row["before"])))
+        iteration, position = row["iteration"], row["position"]
+        end = ends.get(iteration, 0)
+        place = end if position is None else begins[iteration] + position + 1
+        line.add((place, row["after"]))
     last = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"]
     standings = ledger.state(last)["standings"] if last is not None else {}
     records = _records(ledger)
@@ -120,7 +147,7 @@ def reputations(
         standing = standings.get(name)
         if standing is None or (name not in points and name not in records):
             continue
-        line = points.get(name) or [(0, standing.value)]
+        line = points[name].all if name in points else [(0, standing.value)]
         lines.append(
             ReputationLine(
                 member=name,
@@ -138,8 +165,9 @@ def reputations(
 
 
 _JUDGED = (
-    "SELECT d.left, d.right, o.status, o.winner FROM duels d JOIN outcomes o ON o.duel = d.id "
-    "WHERE o.status IN ('decided', 'tie')"
+    "SELECT d.left, d.right, o.status, o.winner, count(*) AS n "
+    "FROM duels d JOIN outcomes o ON o.duel = d.id "
+    "WHERE o.status IN ('decided', 'tie') GROUP BY 1, 2, 3, 4"
 )
 
 
@@ -148,7 +176,7 @@ def _records(ledger: Ledger) -> dict[str, Counter[str]]:
     for row in ledger.iterate(_JUDGED):
         for side in ("left", "right"):
             result = "tie" if row["status"] == "tie" else "won" if row["winner"] == side else "lost"
-            records[row[side]][result] += 1
+            records[row[side]][result] += row["n"]
     return records
 
 
@@ -158,72 +186,69 @@ def encounters(ledger: Ledger) -> tuple[Encounter, ...]:
     judged: Counter[tuple[str, str]] = Counter()
     for row in ledger.iterate(_JUDGED):
         here, there = (row["left"], row["right"]), (row["right"], row["left"])
-        judged.update((here, there))
+        for pairing in (here, there):
+            judged[pairing] += row["n"]
         if row["status"] == "decided":
-            wins[here if row["winner"] == "left" else there] += 1
+            wins[here if row["winner"] == "left" else there] += row["n"]
     return tuple(Encounter(*key, wins[key], judged[key]) for key in sorted(judged))
+
+
+_READABLE = "j.score_left IS NOT NULL AND j.score_right IS NOT NULL"
+# Duels are the outer loop (CROSS JOIN): their parts are looked up once, not once for each judge.
+_JUDGES = (
+    "SELECT j.judge, count(*) AS asked, sum(j.flipped) AS flipped, "
+    f"sum({_READABLE}) AS readable, "
+    "sum(j.score_left = j.score_right) AS ties, "
+    "sum(o.status = 'decided' AND j.score_left != j.score_right) AS num_compared, "
+    "sum(o.status = 'decided' AND (j.score_left > j.score_right AND o.winner = 'left' "
+    "OR j.score_left < j.score_right AND o.winner = 'right')) AS agreed, "
+    f"total(CASE WHEN {_READABLE} THEN j.score_left + j.score_right END) AS scores, "
+    "sum(j.score_left != j.score_right AND length(l.text) != length(r.text)) AS num_lengths, "
+    "sum(j.score_left > j.score_right AND length(l.text) > length(r.text) "
+    "OR j.score_left < j.score_right AND length(l.text) < length(r.text)) AS longer "
+    "FROM duels d CROSS JOIN outcomes o ON o.duel = d.id "
+    "LEFT JOIN responses l ON l.id = d.left_response "
+    "LEFT JOIN responses r ON r.id = d.right_response "
+    "JOIN judgments j ON j.duel = d.id GROUP BY j.judge"
+)
 
 
 def judges(ledger: Ledger, names: Sequence[str]) -> tuple[JudgeFacts, ...]:
     """One line per member that judged."""
-    tallies: dict[str, _Tally] = defaultdict(_Tally)
+    unreadable: dict[str, Counter[str]] = defaultdict(Counter)
     for row in ledger.iterate(
-        "SELECT j.judge, j.score_left, j.score_right, j.reason, j.flipped, o.status, o.winner, "
-        "length(l.text) AS left_length, length(r.text) AS right_length FROM judgments j "
-        "JOIN duels d ON d.id = j.duel JOIN outcomes o ON o.duel = j.duel "
-        "LEFT JOIN responses l ON l.id = d.left_response "
-        "LEFT JOIN responses r ON r.id = d.right_response"
+        f"SELECT j.judge, j.reason, count(*) AS n FROM judgments j WHERE NOT ({_READABLE}) "
+        "GROUP BY 1, 2 ORDER BY min(j.rowid)"
     ):
-        tallies[row["judge"]].add(row)
+        unreadable[row["judge"]][short_reason(row["reason"])] += row["n"]
     last = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"]
     reliability = ledger.state(last)["reliability"] if last is not None else {}
-    return tuple(tallies[name].facts(name, reliability) for name in names if name in tallies)
+    rows = {row["judge"]: row for row in ledger.query(_JUDGES)}
+    return tuple(
+        _judge_facts(rows[name], unreadable[name], reliability.get(name))
+        for name in names
+        if name in rows
+    )
 
 
-class _Tally:
-    """Counts of one judge."""
-
-    def __init__(self) -> None:
-        self.asked = self.flipped = self.ties = 0
-        self.unreadable: Counter[str] = Counter()
-        self.agreed: list[bool] = []
-        self.longer: list[bool] = []
-        self.scores: list[float] = []
-
-    def add(self, row: dict) -> None:
-        self.asked += 1
-        self.flipped += row["flipped"]
-        left, right = row["score_left"], row["score_right"]
-        if left is None or right is None:
-            self.unreadable[short_reason(row["reason"])] += 1
-            return
-        self.scores += [left, right]
-        if left == right:
-            self.ties += 1
-            return
-        side = "left" if left > right else "right"
-        if row["status"] == "decided":
-            self.agreed.append(side == row["winner"])
-        lengths = (row["left_length"], row["right_length"])
-        if None not in lengths and lengths[0] != lengths[1]:
-            self.longer.append(side == ("left" if lengths[0] > lengths[1] else "right"))
-
-    def facts(self, name: str, reliability: dict[str, float]) -> JudgeFacts:
-        return JudgeFacts(
-            member=name,
-            asked=self.asked,
-            readable=self.asked - sum(self.unreadable.values()),
-            unreadable=dict(self.unreadable.most_common()),
-            flipped=self.flipped,
-            ties=self.ties,
-            agreement=_mean(self.agreed),
-            num_compared=len(self.agreed),
-            mean_score=_mean(self.scores),
-            longer=_mean(self.longer),
-            num_lengths=len(self.longer),
-            reliability=reliability.get(name),
-        )
+def _judge_facts(
+    row: dict[str, Any], unreadable: Counter[str], reliability: float | None
+) -> JudgeFacts:
+    return JudgeFacts(
+        member=row["judge"],
+        asked=row["asked"],
+        readable=row["readable"],
+        unreadable=dict(unreadable.most_common()),
+        flipped=row["flipped"],
+        ties=row["ties"] or 0,
+        agreement=_share(row["agreed"], row["num_compared"]),
+        num_compared=row["num_compared"] or 0,
+        mean_score=_share(row["scores"], 2 * row["readable"]),
+        longer=_share(row["longer"], row["num_lengths"]),
+        num_lengths=row["num_lengths"] or 0,
+        reliability=reliability,
+    )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _share(part: float | None, whole: int | None) -> float | None:
+    return (part or 0) / whole if whole else None

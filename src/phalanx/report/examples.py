@@ -10,51 +10,51 @@ from phalanx.report.records import Example, ExampleJudgment
 
 NUM_CONTESTED, NUM_CLEAR, NUM_DROPPED = 2, 2, 1
 
-_DUELS = (
+# A duel's pair has its iteration, its instruction and its two contestants.
+_PAIR = (
+    "pairs p ON p.iteration = d.iteration AND p.instruction = d.instruction "
+    "AND ((p.chosen_member = d.left AND p.rejected_member = d.right) "
+    "OR (p.chosen_member = d.right AND p.rejected_member = d.left)) "
+)
+_DUEL = (
     "SELECT d.*, i.text AS instruction_text, i.domain, i.answer, o.status, o.winner, "
     "o.score_left, o.score_right, o.agreement, o.reason, o.num_judges, "
     "coalesce(p.dropped, '') AS dropped, l.text AS left_text, r.text AS right_text, "
     "l.finish_reason AS left_finish, r.finish_reason AS right_finish, "
     "l.error_kind AS left_error, r.error_kind AS right_error "
     "FROM duels d JOIN outcomes o ON o.duel = d.id JOIN instructions i ON i.id = d.instruction "
-    # A duel's pair has its iteration, its instruction and its two contestants.
-    "LEFT JOIN pairs p ON p.iteration = d.iteration AND p.instruction = d.instruction "
-    "AND ((p.chosen_member = d.left AND p.rejected_member = d.right) "
-    "OR (p.chosen_member = d.right AND p.rejected_member = d.left)) "
+    f"LEFT JOIN {_PAIR} "
     "LEFT JOIN responses l ON l.id = d.left_response "
-    "LEFT JOIN responses r ON r.id = d.right_response "
+    "LEFT JOIN responses r ON r.id = d.right_response WHERE d.id = ? LIMIT 1"
+)
+_DECIDED = (
+    "SELECT d.id FROM outcomes o JOIN duels d ON d.id = o.duel "
+    "WHERE o.status = 'decided' AND o.num_judges > 1 ORDER BY"
+)
+_GAP, _PLACE = "abs(o.score_left - o.score_right)", "d.iteration, d.position"
+# Ids first: sorting every duel of a long run with its texts would hold all of them.
+_PICKS = (
+    ("contested", f"{_DECIDED} o.agreement, {_GAP}, {_PLACE}", NUM_CONTESTED),
+    ("clear", f"{_DECIDED} o.agreement DESC, {_GAP} DESC, {_PLACE}", NUM_CLEAR),
+    (
+        "dropped",
+        f"SELECT d.id FROM duels d CROSS JOIN {_PAIR} JOIN outcomes o ON o.duel = d.id "
+        "WHERE p.dropped NOT IN ('', 'margin_rank') "
+        f"GROUP BY d.id ORDER BY o.status = 'unanswered', {_PLACE}",
+        NUM_DROPPED,
+    ),
 )
 
 
 def examples(ledger: Ledger) -> tuple[Example, ...]:
     """At most five duels, none twice. Ties in the ranking go to the earlier duel."""
-    place = "d.iteration, d.position"
-    decided = "WHERE o.status = 'decided' AND o.num_judges > 1 GROUP BY d.id ORDER BY"
-    gap = "abs(o.score_left - o.score_right)"
-    picks = [
-        (
-            "contested",
-            f"{decided} o.agreement, {gap}, {place}",
-            NUM_CONTESTED,
-        ),
-        (
-            "clear",
-            f"{decided} o.agreement DESC, {gap} DESC, {place}",
-            NUM_CLEAR,
-        ),
-        (
-            "dropped",
-            f"WHERE p.dropped NOT IN ('', 'margin_rank') ORDER BY o.status = 'unanswered', {place}",
-            NUM_DROPPED,
-        ),
-    ]
     used: set[str] = set()
     result = []
-    for why, rest, wanted in picks:
-        rows = ledger.query(f"{_DUELS} {rest} LIMIT ?", (wanted + len(used),))
-        for row in [row for row in rows if row["id"] not in used][:wanted]:
-            used.add(row["id"])
-            result.append(_example(ledger, why, row))
+    for why, ranked, wanted in _PICKS:
+        ids = [row["id"] for row in ledger.query(f"{ranked} LIMIT ?", (wanted + len(used),))]
+        for duel in [duel for duel in ids if duel not in used][:wanted]:
+            used.add(duel)
+            result.append(_example(ledger, why, ledger.query(_DUEL, (duel,))[0]))
     return tuple(result)
 
 
