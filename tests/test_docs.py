@@ -50,3 +50,33 @@ def test_every_fault_names_tests_that_exist():
     for path in (ROOT / "tests").rglob("test_*.py"):
         defined |= set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M))
     assert sorted(named - defined) == []
+
+
+def _without_padding(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def test_the_plans_on_the_scaling_page_are_what_check_prints():
+    from phalanx.plan import check
+
+    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```sh\nphalanx check ([^\n]+)\n```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert len(shown) == 3
+    for command, expected in shown:
+        source, *words = command.split()
+        at = words.index("--machine")
+        machine = words[at + 1]
+        code, printed = check(source, words[:at] + words[at + 2 :], machine=machine, width=100)
+        assert code == 0, printed
+        assert _without_padding(expected) in _without_padding(printed), command
+
+
+def test_the_configurations_of_the_scaling_page_are_understood():
+    from phalanx.config import Config
+    from phalanx.config.reading import read_text
+
+    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        Config.model_validate(read_text(block, "docs/scaling.md").data)

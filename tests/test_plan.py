@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from phalanx.config import Config, load
+from phalanx.config.loading import preset_names
 from phalanx.errors import ConfigError
 from phalanx.plan import check, make_plan, require
 from phalanx.plan.machines import machine_named
@@ -232,12 +233,19 @@ def test_size_from_config_alone(tmp_path: Path) -> None:
     assert (size.parameters, size.guessed) == (SMOLLM2_135M.parameters, True)
 
 
-@pytest.mark.parametrize("what", ["preset:sparta-paper", "configs/smoke/rubric.yaml"])
-def test_check_is_quick_and_light(what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "machine"),
+    [
+        *[(f"preset:{name}", None) for name in preset_names()],
+        ("preset:sparta-paper", "2x8xh100"),
+        ("configs/smoke/rubric.yaml", None),
+    ],
+)
+def test_check_is_quick_and_light(what: str, machine: str | None) -> None:
     program = (
         "import sys, time\n"
         "from phalanx.plan import check\n"
-        f"code, text = check({what!r})\n"
+        f"code, text = check({what!r}, machine={machine!r})\n"
         "assert code == 0, text\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())\n"
     )

@@ -1,0 +1,312 @@
+"""The placement: everybody is somewhere, nothing is larger than its place, ways out work."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.config import Config
+from phalanx.errors import ConfigError
+from phalanx.plan import check, make_plan, plan_for
+from phalanx.plan.machines import GB, machine_named
+from phalanx.plan.units import USABLE, server_share
+from phalanx.plan.ways import Question, memory_faults
+from phalanx.pool import members_from
+
+BASES = ("org/tiny-135M", "org/small-1.5B", "org/mid-7B", "org/large-14B", "org/huge-70B")
+SEVEN = "org/mid-7B"
+SMALL = {"batch_size": 2}
+
+
+def config_of(members: list[dict[str, Any]], **changes: Any) -> Config:
+    data = {
+        "iterations": 2,
+        "pool": {"members": members},
+        "instructions": {"source": "builtin:skills"},
+        "match": {"duels": 100},
+        "endpoints": [{"name": "lab", "url": "http://127.0.0.1:1/v1"}],
+        "judge": {"protocol": "rubric"},
+    }
+    return Config.model_validate(data | changes)
+
+
+def pool_of(*bases: str, **keys: Any) -> list[dict[str, Any]]:
+    return [{"name": f"m{number}", "model": base} | keys for number, base in enumerate(bases)]
+
+
+def question(config: Config, machine: str) -> Question:
+    return Question(config, members_from(config), machine_named(machine), 30)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Config:
+    members: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(3, 10))):
+        member: dict[str, Any] = {"name": f"m{number}", "model": draw(st.sampled_from(BASES))}
+        kind = draw(st.sampled_from(("hf", "hf", "vllm", "openai", "scripted")))
+        if kind == "vllm":
+            member["serve"] = "vllm"
+        elif kind != "hf":
+            member["engine"] = kind
+        if draw(st.booleans()):
+            member["roles"] = ["contest", "judge"]
+        members.append(member)
+    resources: dict[str, Any] = {"keep_all_loaded": draw(st.booleans())}
+    if draw(st.booleans()):
+        resources |= {"executor": "ray", "ray": {"gpus": draw(st.sampled_from((0.5, 1.0)))}}
+    vllm = {"between_phases": draw(st.sampled_from(("sleep", "stop", "keep")))}
+    if draw(st.booleans()):
+        vllm["arguments"] = [f"--gpu-memory-utilization={draw(st.sampled_from((0.3, 0.6)))}"]
+    return config_of(members, resources=resources, vllm=vllm)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.integers(8, 200), st.sampled_from((1, 2, 8)))
+def test_everybody_is_somewhere_once_and_fits(config: Config, memory: int, gpus: int) -> None:
+    asked = question(config, f"{gpus}x{memory}GB")
+    placement = asked.placement()
+    members = asked.members
+    placed = {
+        phase: sorted(n for wave in placement.of(phase) for held in wave.held for n in held.members)
+        for phase in ("serve", "train")
+    }
+    here = [m for m in members if m.engine in ("hf", "vllm")]
+    assert placed["serve"] == sorted(m.name for m in here)
+    assert placed["train"] == sorted(m.name for m in here if "learn" in m.roles)
+    behind = sorted(name for names in placement.behind.values() for name in names)
+    assert behind == sorted(m.name for m in members if m.engine == "openai")
+    assert list(placement.scripted) == [m.name for m in members if m.engine == "scripted"]
+    for phase in ("serve", "train"):
+        own = [wave for wave in placement.of(phase) if not wave.server]
+        if config.resources.keep_all_loaded:
+            assert len(own) <= 1
+        else:
+            assert all(len(wave.held) == 1 for wave in own)
+    if not list(memory_faults(asked, placement)):
+        whole = memory * GB * placement.units.share
+        for wave in placement.waves:
+            if wave.server:
+                assert wave.needed <= memory * GB * server_share(config)
+            else:
+                assert 0 < wave.needed <= whole * USABLE - wave.beside
+                assert all(1 <= held.rows <= held.wanted for held in wave.held)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.integers(8, 200), st.integers(1, 100))
+def test_more_memory_never_hurts(config: Config, memory: int, more: int) -> None:
+    small = question(config, f"{memory}GB")
+    large = question(config, f"{memory + more}GB")
+    keys = [
+        {
+            (wave.key, wave.server): [held.rows for held in wave.held]
+            for wave in asked.placement().waves
+            if wave.fits
+        }
+        for asked in (small, large)
+    ]
+    for key, rows in keys[0].items():
+        assert key in keys[1], "a wave that fitted does not fit in more memory"
+        assert all(a <= b for a, b in zip(rows, keys[1][key], strict=True))
+
+
+def test_ten_members_of_four_bases_on_one_card_take_turns() -> None:
+    config = config_of(pool_of(*(BASES[:4] * 3)[:10]), train=SMALL)
+    plan = make_plan(config, machine_named("a100-40gb"))
+    assert plan.take_turns
+    waves = plan.placement.of("serve")
+    assert [wave.held[0].base.base for wave in waves] == list(BASES[:4])
+    assert waves[0].held[0].members == ("m0", "m4", "m8")
+    assert len(plan.placement.of("train")) == 4
+
+
+def test_a_base_without_room_is_refused_with_numbers_and_ways_that_work() -> None:
+    members = pool_of(*["org/mid-9B"] * 3)
+    with pytest.raises(ConfigError) as caught:
+        make_plan(config_of(members), machine_named("l4"))
+    message = str(caught.value)
+    assert "no room to train org/mid-9B: needs 24." in message
+    assert "available: 21.6 GB of l4" in message
+    assert "train.batch_size: 2 with train.accumulate: 4" in message
+    assert "--machine rtx5090" in message
+    make_plan(config_of(members, train={"batch_size": 2, "accumulate": 4}), machine_named("l4"))
+    make_plan(config_of(members), machine_named("rtx5090"))
+    frozen = pool_of(*["org/mid-9B"] * 3, roles=["contest", "judge"])
+    make_plan(config_of(frozen, train={"method": "none"}), machine_named("l4"))
+
+
+def test_all_at_once_without_room_may_take_turns() -> None:
+    config = config_of(pool_of(*BASES[:4]), resources={"keep_all_loaded": True}, train=SMALL)
+    with pytest.raises(ConfigError, match="keep_all_loaded: false"):
+        make_plan(config, machine_named("a100-40gb"))
+    make_plan(config_of(pool_of(*BASES[:4]), train=SMALL), machine_named("a100-40gb"))
+    together = make_plan(config, machine_named("h100"))
+    assert len(together.placement.of("serve")) == 1
+
+
+def test_a_base_larger_than_any_one_gpu_may_be_served_split() -> None:
+    with pytest.raises(ConfigError, match="tensor-parallel-size, 2") as caught:
+        make_plan(config_of(pool_of(*["org/huge-70B"] * 3)), machine_named("8xh200"))
+    assert "no room to" in str(caught.value)
+    members = pool_of(*["org/huge-70B"] * 3, serve="vllm", roles=["contest", "judge"])
+    split = {"arguments": ["--tensor-parallel-size", "2"]}
+    plan = make_plan(
+        config_of(members, vllm=split, train={"method": "none"}), machine_named("8xh200")
+    )
+    assert plan.placement.of("serve")[0].server
+    with pytest.raises(ConfigError, match="tensor-parallel-size 2, but there is room for 1"):
+        make_plan(config_of(members, vllm=split, train={"method": "none"}), machine_named("h200"))
+
+
+def test_a_server_that_keeps_its_memory_leaves_none_to_train() -> None:
+    members = pool_of(*[SEVEN] * 3, serve="vllm")
+    with pytest.raises(ConfigError, match="between_phases: sleep"):
+        make_plan(config_of(members, vllm={"between_phases": "keep"}), machine_named("1x40GB"))
+    plan = make_plan(config_of(members), machine_named("1x40GB"))
+    (wave,) = plan.placement.of("train")
+    assert 0 < wave.beside < 2 * GB
+    mixed = [*members, {"name": "own", "model": "org/small-1.5B"}]
+    with pytest.raises(ConfigError, match="serve: vllm for every member"):
+        make_plan(config_of(mixed), machine_named("1x40GB"))
+
+
+def test_workers_on_a_cpu_each_hold_the_base() -> None:
+    members = pool_of(*["builtin:smollm2-135m"] * 4)
+    short = {"answer": {"max_new_tokens": 40}, "train": {"batch_size": 4}}
+
+    def plan(workers: int):
+        resources = {"workers": workers, "device": "cpu"}
+        return make_plan(
+            config_of(members, resources=resources, **short), machine_named("cpu:64:16GB")
+        )
+
+    assert plan(2).placement.units.count == 2
+    with pytest.raises(ConfigError, match=r"What would work: resources\.workers: \d") as caught:
+        plan(40)
+    plan(min(map(int, re.findall(r"resources\.workers: (\d+)", str(caught.value)))))
+
+
+def test_ray_workers_are_as_many_as_there_is_room_for() -> None:
+    members = pool_of(*[SEVEN] * 10)
+
+    def plan(machine: str, **ray: Any):
+        resources = {"executor": "ray", "ray": {"gpus": 1.0, "address": "auto"} | ray}
+        return make_plan(config_of(members, resources=resources), machine_named(machine))
+
+    one, eight, sixteen = plan("h100"), plan("8xh100"), plan("2x8xh100")
+    counts = [p.placement.units.count for p in (one, eight, sixteen)]
+    assert counts == [1, 8, 16]
+    assert one.seconds is not None
+    assert eight.seconds is not None
+    assert sixteen.seconds is not None
+    # Ten members on eight workers train in two rounds, on sixteen in one.
+    assert one.seconds["train"] == pytest.approx(10 / 2 * eight.seconds["train"])
+    assert eight.seconds["train"] == pytest.approx(2 * sixteen.seconds["train"])
+    assert plan("2x8xh100", address="local").placement.units.count == 8
+    assert plan("8xh100", gpus=0.5).placement.units.count == 16
+    with pytest.raises(ConfigError, match="9 workers with gpus: 1 each asked for; there is room f"):
+        plan("8xh100", workers=9)
+
+
+def test_gpus_that_nobody_uses_are_pointed_out() -> None:
+    config = config_of(pool_of(*[SEVEN] * 4))
+    notes = make_plan(config, machine_named("8xh100")).notes
+    assert any("8 GPUs there, of which members use 1" in note for note in notes)
+    assert not any("GPUs there" in n for n in make_plan(config, machine_named("h100")).notes)
+
+
+def test_an_unknown_cluster_is_not_promised_anything() -> None:
+    resources = {"executor": "ray", "ray": {"gpus": 1.0, "address": "ray://elsewhere:10001"}}
+    plan = make_plan(config_of(pool_of(*[SEVEN] * 4), resources=resources))
+    if not plan.placement.units.known:
+        assert plan.total_seconds is None
+    assert any("is not asked; say what it is with --machine" in note for note in plan.notes)
+
+
+def test_endpoints_are_counted_and_priced() -> None:
+    members = [{"name": n, "engine": "openai", "model": n} for n in "abc"]
+    endpoint = {"name": "lab", "url": "http://127.0.0.1:1/v1", "price_in": 1.0, "price_out": 3.0}
+    config = config_of(
+        members,
+        endpoints=[endpoint | {"requests_per_minute": 60}],
+        answer={"max_new_tokens": 100},
+        judge={"protocol": "rubric", "max_new_tokens": 50},
+        train={"method": "none"},
+        budget={"requests": 900, "money": 0.1, "tokens": 10**9},
+    )
+    plan = make_plan(config)
+    (asked,) = plan.endpoints
+    tokens = plan.instructions.tokens
+    assert asked.requests == 2 * (200 + 200)  # two responses a duel, one judge with two requests
+    read = 2 * (200 * tokens + 200 * (tokens + 100 + 120))
+    assert (asked.tokens_in, asked.tokens_out) == (read, 2 * (200 * 100 + 200 * 50))
+    assert asked.money == pytest.approx((read + 3 * 2 * 30_000) / 1e6)
+    assert asked.minutes == pytest.approx(800 / 60)
+    requests, tokens_line, money = plan.budget
+    assert "800 at most fit within 900" in requests
+    assert "fit within 1,000,000,000" in tokens_line
+    assert "do not fit within 0.10" in money
+    assert plan.placement.behind == {"lab": ("a", "b", "c")}
+    assert plan.total_seconds == 0
+
+
+def test_a_faster_card_takes_less_time_and_a_gpu_less_than_a_cpu() -> None:
+    config = config_of(pool_of(*[SEVEN] * 4))
+    machines = ("cpu:16:128GB", "a100-80gb", "h100", "b200")
+    totals = [make_plan(config, machine_named(name)).total_seconds for name in machines]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] > 20 * totals[1]
+
+
+def test_larger_batches_are_offered_where_they_fit_and_write_faster() -> None:
+    config = config_of(pool_of(*[SEVEN] * 4))
+    plan = make_plan(config, machine_named("h200"))
+    (note,) = [note for note in plan.notes if "there is room for batches of" in note]
+    size = int(note.split("batch_size: ")[1].split(",")[0])
+    tokens = int(note.split("batch_tokens: ")[1].split(")")[0])
+    larger = config_of(
+        pool_of(*[SEVEN] * 4), resources={"batch_size": size, "batch_tokens": tokens}
+    )
+    better = make_plan(larger, machine_named("h200"))
+    (held,) = better.placement.of("serve")[0].held
+    assert held.rows == held.wanted == size
+    assert better.seconds["answer"] < plan.seconds["answer"]
+
+
+def test_recruiting_and_evaluation_are_counted() -> None:
+    plan = plan_for("configs/examples/demo.yaml")
+    assert plan.times is not None
+    assert set(plan.times.once) == {"recruit", "evaluate"}
+    each = sum(plan.times.each.values()) * plan.iterations
+    assert plan.total_seconds == pytest.approx(each + sum(plan.times.once.values()))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_text_says_who_goes_where(width: int) -> None:
+    code, text = check("preset:sparta-paper", machine="1x40GB", width=width)
+    assert code == 0
+    assert max(len(line) for line in text.splitlines()) <= width
+    flat = " ".join(text.split())
+    for words in (
+        "On 1x40GB: 36.0 GB for members (90% is reckoned with).",
+        "Answer and judge, one base, its members in turn: Qwen/Qwen2.5-7B-Instruct with m1, m2, "
+        "m3, m4, m5, m6, m7, m8, m9, m10: 19.8 GB (weights 15.2 GB, adapters 1.1 GB, a batch of 17 "
+        "requests 3.5 GB)",
+        "Train, one base, its members in turn: Qwen/Qwen2.5-7B-Instruct with m1,",
+        "Time, a rough estimate: about ",
+        "40% of the operations and 60% of the bandwidth of a100-40gb",
+    ):
+        assert words in flat
+
+
+def test_faults_about_this_machine_do_not_hold_for_another() -> None:
+    overrides = ["resources.device=cuda", "resources.gpus=1"]
+    assert check("preset:sparta-paper", overrides, machine="h200")[0] == 0
+    code, text = check("preset:sparta-paper", overrides, machine="cpu:8:64GB")
+    assert code == 2
+    assert "no GPU" in text
+    assert check("preset:sparta-paper", machine="h2000")[0] == 2
