@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from phalanx import workshop
 from phalanx.errors import TrainingError
 
 _held: dict[str, Any] = {}
@@ -60,6 +62,13 @@ def report_steps(count: int) -> int:
     return count
 
 
+def report_and_sleep(job: tuple[int, float]) -> int:
+    count, seconds = job
+    report_steps(count)
+    time.sleep(seconds)
+    return count
+
+
 def die_unless_there(path: str) -> int:
     """Kills its worker the first time; the mark that it leaves saves the next one."""
     mark = Path(path)
@@ -71,3 +80,19 @@ def die_unless_there(path: str) -> int:
 
 def unpicklable(_: int) -> object:
     return lambda: None
+
+
+def set_up_guarded(report: Callable[[int], None], root: str, *arguments: Any) -> None:
+    """Workers as of a run, in a process that is refused every file below ``root``."""
+
+    def refuse(event: str, details: tuple) -> None:
+        watched = event in {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"}
+        if watched and str(details[0]).startswith(root):
+            raise PermissionError(f"{event} of {details[0]}")
+
+    sys.addaudithook(refuse)
+    workshop._set_up_worker(report, *arguments)
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()

@@ -11,15 +11,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from phalanx.config.schema import RaySettings
 from phalanx.errors import ConfigError, EngineError, MissingPackage
 from phalanx.executors.sharing import (
-    MAX_LOSSES,
     POLL_S,
     Ended,
     Function,
@@ -32,9 +32,13 @@ from phalanx.version import __version__
 _REPORT_S = 1.0
 _LEAVE_S = 5.0
 # A cluster needs a moment to see what is free, above all when another run has just ended.
-_ROOM_S = 10.0
+_ROOM_S = 5.0
 # How long to wait for a worker while there is none: a lost node may come back.
 _PATIENCE_S = 120.0
+# A worker that does not start is tried again this often, after longer and longer pauses: the
+# cluster may not know yet that the node it chose is gone.
+_STARTS = 5
+_PAUSE_S = 2.0
 _ROUND = 1e-9
 
 
@@ -101,6 +105,7 @@ class RayExecutor(WorkerExecutor):
         self._pending: dict[Any, tuple[Kind, int]] = {}
         self._hired = 0
         self._false_starts = 0
+        self._hire_at: list[float] = []
         self._asked_at = self._alive_at = 0.0
 
     @property
@@ -145,6 +150,7 @@ class RayExecutor(WorkerExecutor):
         self._actors.clear()
         self._ready.clear()
         self._pending.clear()
+        self._hire_at.clear()
         self.last.clear()
         self._joined = False
 
@@ -163,15 +169,11 @@ class RayExecutor(WorkerExecutor):
         self, seconds: float, report: Callable[[int], None] | None
     ) -> Sequence[Ended | Lost]:
         ray = _ray()
+        self._hire_again()
         if report is not None:
             self._ask_for_reports()
-            seconds = min(seconds, _REPORT_S)
-        done, _ = ray.wait(list(self._pending), num_returns=1, timeout=seconds)
-        if done:
-            everything = list(self._pending)
-            done, _ = ray.wait(everything, num_returns=len(everything), timeout=0)
         found: list[Ended | Lost] = []
-        for reference in done:
+        for reference in self._answered(seconds):
             if reference not in self._pending:
                 continue  # of a worker that was lost a moment ago
             kind, worker = self._pending.pop(reference)
@@ -191,33 +193,25 @@ class RayExecutor(WorkerExecutor):
 
     def _count(self) -> int:
         """How many workers there will be. Raises ConfigError where there is no room for them."""
-        wanted = self._settings.workers
-        until = time.monotonic() + _ROOM_S
-        while True:
-            room, free = self._room()
-            if room >= (wanted or 1):
-                return wanted or room
-            if free >= (wanted or 1) or time.monotonic() > until:
-                break  # no node is large enough; or what is in use stays in use
-            time.sleep(POLL_S)
-        ray, ask = _ray(), self.asked
+        ray, ask, wanted = _ray(), self.asked, self._settings.workers
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        have = [_amounts({name: node.get(name, 0) for name in ask}) for node in nodes]
+        room = sum(_fits(node, ask) for node in nodes)
+        until = time.monotonic() + _ROOM_S
+        free = min(room, _fits(ray.available_resources(), ask))
+        while room >= (wanted or 1) and free < (wanted or room) and time.monotonic() < until:
+            time.sleep(POLL_S)
+            free = min(room, _fits(ray.available_resources(), ask))
+        if free >= (wanted or 1):
+            return wanted or free
         left = ray.available_resources()
+        have = [_amounts({name: node.get(name, 0) for name in ask}) for node in nodes]
         raise ConfigError(
             f"resources.ray asks for {wanted or 1} workers with {_amounts(ask)} each; the cluster "
-            f"at '{self._settings.address}' has room for {room}: {len(nodes)} nodes with "
-            f"{'; '.join(have) or 'nothing'}, of which "
-            f"{_amounts({name: left.get(name, 0) for name in ask})} free. Ask for fewer workers, "
-            "or for less per worker (cpus, gpus, resources), or add nodes"
+            f"at '{self._settings.address}' has room for {free}. Its {len(nodes)} nodes have "
+            f"{'; '.join(have) or 'nothing'}; free are "
+            f"{_amounts({name: left.get(name, 0) for name in ask})}. Ask for fewer workers, or for "
+            "less per worker (cpus, gpus, resources), or add nodes"
         )
-
-    def _room(self) -> tuple[int, int]:
-        """Workers that fit onto the nodes now, and into the sum of what is free."""
-        ray, ask = _ray(), self.asked
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        free = _fits(ray.available_resources(), ask)
-        return min(sum(_fits(node, ask) for node in nodes), free), free
 
     def _hire(self) -> None:
         ray, settings = _ray(), self._settings
@@ -241,6 +235,24 @@ class RayExecutor(WorkerExecutor):
         self._actors[self._hired] = actor
         self._ask("place", self._hired, actor.place.remote())
 
+    def _hire_again(self) -> None:
+        now = time.monotonic()
+        due = [at for at in self._hire_at if at <= now]
+        self._hire_at = [at for at in self._hire_at if at > now]
+        for _ in due:
+            self._hire()
+
+    def _answered(self, seconds: float) -> Sequence[Any]:
+        """References that have their value by now; waits for the first one."""
+        ray, pending = _ray(), list(self._pending)
+        if not pending:
+            time.sleep(seconds)
+            return []
+        done, _ = ray.wait(pending, num_returns=1, timeout=seconds)
+        if done:
+            done, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
+        return done
+
     def _ask(self, kind: Kind, worker: Any, reference: Any) -> None:
         self._pending[reference] = (kind, worker)
 
@@ -263,16 +275,16 @@ class RayExecutor(WorkerExecutor):
         self._false_starts = 0
 
     def _replace(self, worker: int, kind: Kind, error: Exception) -> Lost:
-        """Bury a worker that cannot be reached, and hire another."""
+        """Bury a worker that cannot be reached; another will be hired."""
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
         if kind == "place":
             self._false_starts += 1
-            if self._false_starts >= MAX_LOSSES:
+            if self._false_starts >= _STARTS:
                 raise EngineError(f"no worker can be started on the cluster: {reason}")
         self._pending = {ref: what for ref, what in self._pending.items() if what[1] != worker}
         self._ready.discard(worker)
         _ray().kill(self._actors.pop(worker))
-        self._hire()
+        self._hire_at.append(time.monotonic() + _PAUSE_S * self._false_starts)
         return Lost(worker, reason)
 
     def _refuse_endless_waiting(self) -> None:
@@ -299,15 +311,41 @@ def _connect(address: str) -> None:
     ray = _ray()
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        # Nothing of it listens to other machines.
-        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        options["include_dashboard"] = False
     try:
-        ray.init(address=address, **options)
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        _refuse_silence(address)
+        with _loopback(address):
+            ray.init(address=address, **options)
+    except (OSError, RuntimeError, ValueError) as error:
         raise EngineError(
             f"the Ray cluster at '{address}' could not be joined: {error}. Start one with "
             "`ray start --head`, or set resources.ray.address: local"
         ) from error
+
+
+def _refuse_silence(address: str) -> None:
+    """Raises OSError where nothing listens; Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ROOM_S).close()
+
+
+@contextmanager
+def _loopback(address: str) -> Iterator[None]:
+    """A cluster of this machine alone listens to no other machine.
+
+    Ray takes 127.0.0.1 for the address by which others see this machine, unless it is told that
+    there are no others, as it is told on systems where it knows no real clusters.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    alone = address == "local" or address.startswith(("127.0.0.1:", "localhost:"))
+    ray_constants.ENABLE_RAY_CLUSTER = before and not alone
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _fits(have: Mapping[str, float], ask: Mapping[str, float]) -> int:

@@ -61,10 +61,10 @@ class WorkerExecutor(ABC):
         """Begin the jobs. ``keys`` say what a worker must hold for each, coarse to fine.
 
         A worker goes on with what it holds while there is such a job, so that weights are seldom
-        set anew. Work that was left unfinished before is given up, with its workers.
+        set anew. Raises EngineError while earlier work is under way.
         """
         if self._work is not None and self._work.num_busy:
-            self.close()
+            raise EngineError("the workers are busy with earlier work; wait for it, or close them")
         self.open()
         self._work = Sharing(self, function, jobs, keys or [()] * len(jobs), report)
         return self._work
@@ -99,6 +99,7 @@ class WorkerExecutor(ABC):
             work.stop()
             if work.num_busy:
                 self.close()
+                self._work = None
             raise
 
     @abstractmethod
