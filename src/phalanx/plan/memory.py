@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
 from phalanx.plan.sizes import ModelShape, Size, adapter_parameters, base_size
 from phalanx.plan.work import judge_request_tokens
+from phalanx.training.scoring import MAX_KEPT_LOGITS
+from phalanx.training.trainers import CHECKPOINT_FROM
 from phalanx.types import Member
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -20,12 +22,6 @@ ADAPTER_BYTES = 4
 """PEFT keeps adapters in float32."""
 TRAINED_BYTES = 20
 """Bytes for each trained weight in float32: value, gradient, two moments, and the reference."""
-KEPT_ADAPTERS = 1 << 30
-"""Adapters that served lately are kept up to this many bytes for one base (weights.store)."""
-CHECKPOINT_FROM = 1_000_000_000
-"""Parameters from which activations are recomputed (training.trainers)."""
-LOGITS = 2**28
-"""Logits held at once in training: more are computed in pieces (training.scoring)."""
 FLOAT = 4
 TEMPLATE_TOKENS = 32
 """Tokens of a chat template around an instruction."""
@@ -172,7 +168,7 @@ def training_batch(plan: BasePlan, rows: int, length: int, gpu: bool) -> int:
         kept = layer + tokens * shape.layers * shape.hidden * plan.width
     else:
         kept = layer * shape.layers
-    logits = min(tokens * shape.vocabulary, LOGITS) * FLOAT
+    logits = min(tokens * shape.vocabulary, MAX_KEPT_LOGITS) * FLOAT
     return kept + (logits if gpu else 3 * logits)  # on a CPU: logits, float32 of them, gradient
 
 

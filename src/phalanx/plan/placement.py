@@ -19,6 +19,7 @@ from phalanx.plan.units import Units, server_share, tensor_parallel
 from phalanx.plan.work import trained
 from phalanx.pool import recruits_from
 from phalanx.types import Member
+from phalanx.weights.store import KEPT_BYTES
 
 SLEEPING = int(1.5 * GB)
 """What a vLLM server that sleeps still holds on its device (assumed: its CUDA context)."""
@@ -181,7 +182,7 @@ def _serving(
     ]
     adapters = max(sizes)
     if merged:
-        adapters = min(sum(sizes), max(adapters, memory.KEPT_ADAPTERS))
+        adapters = min(sum(sizes), max(adapters, KEPT_BYTES))
     weights = base.weights
     if merged and adapters and not units.gpu:
         weights += memory.untouched_copy(base, lora)
