@@ -61,15 +61,20 @@ def _end_all(child: subprocess.Popen[bytes]) -> None:
     """Ask, wait, then kill whatever is left."""
     _signal([child.pid, *descendants(os.getpid())], signal.SIGTERM)
     deadline = time.monotonic() + TERM_S
-    while time.monotonic() < deadline and (child.poll() is None or descendants(os.getpid())):
-        _reap()
-        time.sleep(_POLL_S / 4)
-    deadline = time.monotonic() + TERM_S
-    while time.monotonic() < deadline and (left := descendants(os.getpid())):
-        _signal(left, signal.SIGKILL)
+    while time.monotonic() < deadline and _left(child):
         child.poll()
         _reap()
         time.sleep(_POLL_S / 4)
+    deadline = time.monotonic() + TERM_S
+    while time.monotonic() < deadline and (left := _left(child)):
+        _signal(left, signal.SIGKILL)
+        _reap()
+        time.sleep(_POLL_S / 4)
+
+
+def _left(child: subprocess.Popen[bytes]) -> list[int]:
+    """What still runs; where there is no /proc, at least the command itself."""
+    return descendants(os.getpid()) or ([child.pid] if child.poll() is None else [])
 
 
 def _reap() -> None:

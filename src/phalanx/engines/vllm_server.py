@@ -205,6 +205,7 @@ def command_of(
     command += ["--served-model-name", BASE_NAME, "--dtype", base.dtype]
     # Without the model's own generation config a request alone says how text is sampled.
     command += ["--generation-config", "vllm", "--max-logprobs", str(MAX_LOGPROBS)]
+    command.append("--disable-uvicorn-access-log")  # a line for each request says nothing new
     if base.trust_remote_code:
         command.append("--trust-remote-code")
     if base.num_adapters:
