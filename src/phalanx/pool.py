@@ -12,6 +12,9 @@ SCRIPT = "script:"
 DEFAULT_SCRIPT = "script:default"
 """What a scripted member that names no script answers from."""
 
+TRAINABLE = frozenset({"hf", "vllm"})
+"""Members of these engines have weights here that training can change."""
+
 
 def members_from(config: Config) -> tuple[Member, ...]:
     """Every member at version 0: those listed, then the recruits in the order of the mapping.

@@ -15,6 +15,7 @@ from phalanx.errors import ConfigError
 from phalanx.executors.local import LocalExecutor
 from phalanx.executors.processes import ProcessExecutor
 from phalanx.executors.sharing import WorkerExecutor
+from phalanx.pool import TRAINABLE as TRAINABLE
 from phalanx.pool import members_from
 from phalanx.progress import Silent, Stoppable
 from phalanx.training import TrainJob
@@ -24,9 +25,6 @@ from phalanx.weights.parcels import Files, Parcel, Receiver, Sender, pack, unpac
 
 if TYPE_CHECKING:
     from phalanx.weights.store import Weights
-
-# Members of these engines have weights here that training can change.
-TRAINABLE = frozenset({"hf", "vllm"})
 
 
 class Workshop:

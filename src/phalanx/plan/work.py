@@ -11,9 +11,8 @@ from itertools import combinations
 from math import ceil
 
 from phalanx.config.schema import Config, OptimiserSettings
-from phalanx.pool import contestants, judges, learners
+from phalanx.pool import TRAINABLE, contestants, judges, learners
 from phalanx.types import Member
-from phalanx.workshop import TRAINABLE
 
 RUBRIC_TOKENS = 120
 """Tokens of a judging prompt around the judged text."""
