@@ -209,7 +209,7 @@ _JUDGES = (
     "FROM duels d CROSS JOIN outcomes o ON o.duel = d.id "
     "LEFT JOIN responses l ON l.id = d.left_response "
     "LEFT JOIN responses r ON r.id = d.right_response "
-    "JOIN judgments j ON j.duel = d.id GROUP BY j.judge"
+    "CROSS JOIN judgments j ON j.duel = d.id GROUP BY j.judge"
 )
 
 
