@@ -44,9 +44,12 @@ $(VLLM_VENV)/.installed:
 	    > "$$site/vllm-$(VLLM)+cpu.dist-info/METADATA"
 	touch $@
 
+bench: setup
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m bench
+
 lint: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
 
 docs: setup
 	$(BIN)/python -m phalanx.config.document > docs/configuration.md

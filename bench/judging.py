@@ -1,0 +1,68 @@
+"""Judging a hundred responses: the expected score in one pass against a score written as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.measuring import Item, ratio, seconds_of
+from bench.setting import Setting, instructions, weights_of
+from phalanx.collective.judging import judge_requests
+from phalanx.config.schema import JudgeSettings
+from phalanx.types import Duel, Instruction, Member, Request
+
+WRITTEN = JudgeSettings(protocol="rubric", max_new_tokens=32)
+EXPECTED = JudgeSettings(protocol="expected")
+_SENTENCE = (
+    "It has a frame, a moving part and something that drives it, and people use it because it "
+    "saves them time and does the same thing again and again without getting tired of it. "
+)
+
+
+def questions(judge: Member, settings: JudgeSettings, count: int) -> list[Request]:
+    """Two questions a duel: each response alone, about 40 to 80 tokens of it."""
+    asked: list[Request] = []
+    for number, text in enumerate(instructions(count // 2)):
+        duel = Duel(f"d{number}", Instruction(f"i{number}", text), "left", "right")
+        texts = (_SENTENCE * (1 + number % 2), "First, " + _SENTENCE)
+        asked += judge_requests(duel, texts, judge, settings, seed_parts=("bench",))
+    return asked
+
+
+def run(setting: Setting) -> list[Item]:
+    from phalanx.engines.hf import HFEngine
+
+    count = setting.size(100, 4)
+    (judge,) = setting.members(1)
+    engine = HFEngine(weights_of(setting), batch_size=32)
+    here = _against(engine, judge, count, setting.size(3, 1))
+    items = [
+        Item("judging: expected score against written JSON", ratio(here["json"], here["expected"]),
+             "x faster", at_least=2.0, raw={"seconds": here, "questions": count}),
+    ]  # fmt: skip
+    there = _through_a_server(setting, judge, count)
+    if there:
+        items.append(
+            Item("judging: the same through a server", ratio(there["json"], there["expected"]),
+                 "x faster", raw={"seconds": there, "questions": count},
+                 note="one loopback server that answers its requests one by one")
+        )  # fmt: skip
+    return items
+
+
+def _against(engine: Any, judge: Member, count: int, repeats: int) -> dict[str, list[float]]:
+    def asking(settings: JudgeSettings) -> Any:
+        asked = questions(judge, settings, count)
+
+        def ask() -> None:
+            failed = [r.error for r in engine.respond(asked) if r.error is not None]
+            if failed:
+                raise SystemExit(f"{len(failed)} of {count} questions failed: {failed[0]}")
+
+        return ask
+
+    return seconds_of({"json": asking(WRITTEN), "expected": asking(EXPECTED)}, repeats)
+
+
+def _through_a_server(setting: Setting, judge: Member, count: int) -> dict[str, list[float]]:
+    """The test server on a real socket, an HF engine behind it, the HTTP engine before it."""
+    return {}
