@@ -174,6 +174,15 @@ def test_a_server_that_keeps_its_memory_leaves_none_to_train() -> None:
         make_plan(config_of(mixed), machine_named("1x40GB"))
 
 
+def test_a_server_on_a_cpu_cannot_sleep() -> None:
+    members = pool_of(*["builtin:smollm2-135m"] * 3, serve="vllm")
+    plan = make_plan(config_of(members, train=SMALL), machine_named("cpu:8:64GB"))
+    (server,) = plan.placement.of("serve")
+    (wave,) = plan.placement.of("train")
+    assert server.server
+    assert wave.beside == server.needed > 4 * GB
+
+
 def test_workers_on_a_cpu_each_hold_the_base() -> None:
     members = pool_of(*["builtin:smollm2-135m"] * 4)
     short = {"answer": {"max_new_tokens": 40}, "train": {"batch_size": 4}}
