@@ -174,13 +174,19 @@ def test_a_server_that_keeps_its_memory_leaves_none_to_train() -> None:
         make_plan(config_of(mixed), machine_named("1x40GB"))
 
 
-def test_a_server_on_a_cpu_cannot_sleep() -> None:
+def test_a_server_on_a_cpu_cannot_sleep_and_is_stopped() -> None:
     members = pool_of(*["builtin:smollm2-135m"] * 3, serve="vllm")
     plan = make_plan(config_of(members, train=SMALL), machine_named("cpu:8:64GB"))
     (server,) = plan.placement.of("serve")
     (wave,) = plan.placement.of("train")
     assert server.server
-    assert wave.beside == server.needed > 4 * GB
+    assert server.needed > 4 * GB
+    assert wave.beside == 0
+    assert plan.seconds is not None
+    assert plan.seconds["load and switch"] > 60  # started again in every iteration
+    kept = config_of(members, train=SMALL, vllm={"between_phases": "keep"})
+    (wave,) = make_plan(kept, machine_named("cpu:8:64GB")).placement.of("train")
+    assert wave.beside == server.needed
 
 
 def test_workers_on_a_cpu_each_hold_the_base() -> None:

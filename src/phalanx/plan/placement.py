@@ -239,10 +239,7 @@ def _resting(config: Config, served: Sequence[Wave], units: Units) -> int:
     if not served or not units.one_device:
         return 0
     at_once = len(served) if config.resources.keep_all_loaded else 1
-    rest = config.vllm.between_phases
-    if rest == "sleep" and not units.server_gpu:
-        rest = "keep"  # a server on a CPU cannot sleep, and keeps what it has
-    match rest:
+    match units.server_rest(config):
         case "keep":
             return at_once * max(wave.needed for wave in served)
         case "sleep":

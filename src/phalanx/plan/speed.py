@@ -297,7 +297,7 @@ def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement) ->
     servers = _servers(placement)
     if len(servers) > 1 and not config.resources.keep_all_loaded:
         seconds += 2 * sum(map(_start_seconds, servers))
-    elif config.vllm.between_phases == "stop":
+    elif units.server_rest(config) == "stop":
         seconds += sum(map(_start_seconds, servers))
     return seconds + 2 * 2 * switched / SWITCH_BYTES_A_SECOND / units.count
 

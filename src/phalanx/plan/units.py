@@ -57,6 +57,11 @@ class Units:
             return int(self.machine.card.memory * share)
         return None if self.machine.memory is None else int(self.machine.memory * USABLE)
 
+    def server_rest(self, config: Config) -> str:
+        """What a server does while members train; one that cannot sleep, on a CPU, is stopped."""
+        rest = config.vllm.between_phases
+        return "stop" if rest == "sleep" and not self.server_gpu else rest
+
     @property
     def dtype_width(self) -> int:
         """Bytes a weight that ``dtype: auto`` means: two where bfloat16 is multiplied natively."""
