@@ -170,12 +170,12 @@ def test_retry_after_pauses_the_whole_endpoint(engine_for: Make) -> None:
 
 
 def test_concurrency_grows_while_it_goes_well(engine_for: Make) -> None:
-    with serve(faults=Faults(latency=0.05)) as server:
-        engine = engine_for(server, max_concurrency=24)
-        engine.respond(many(150))
-        first = sorted(server.requests(CHAT), key=lambda entry: entry.start)[:5]
-        assert first[4].start >= first[0].start + 0.05  # four at first
-        assert 12 <= server.max_in_flight() <= 24
+    with serve(faults=Faults(latency=0.2)) as server:
+        engine_for(server, max_concurrency=16).respond(many(90))
+        starts = sorted(entry.start for entry in server.requests(CHAT))
+        assert starts[1] >= starts[0] + 0.2  # a model's first request is sent alone
+        assert starts[5] >= starts[1] + 0.2  # then four
+        assert 10 <= server.max_in_flight() <= 16
 
 
 def test_concurrency_falls_where_the_server_is_busy(engine_for: Make) -> None:
@@ -350,7 +350,7 @@ def test_refused_parts_are_left_out_once_and_for_all(engine_for: Make) -> None:
         entries = server.requests(CHAT)
         refused = [json.dumps(e.body, sort_keys=True) for e in entries if e.status == 400]
         assert len(refused) == len(set(refused))
-        assert len(refused) <= 3 * 4  # those that were in flight when each was learnt
+        assert len(refused) == 3  # a model's first request is sent alone
         last = entries[-1].body
         assert last["max_completion_tokens"] == 16
         assert "temperature" not in last

@@ -85,6 +85,15 @@ def test_a_place_that_cannot_be_found_has_no_reading() -> None:
     assert isinstance(read("prefill", bare), str)
 
 
+def test_after_a_start_that_is_known_to_work_the_place_is_the_start_of_the_reply() -> None:
+    tokens = (place("The", {"The": 0.6, "A": 0.3, "B": 0.1}),)
+    completion = Completion(text="The", tokens=tokens)
+    assert isinstance(read_options("prefill", LETTERS, completion), str)
+    found = read_options("prefill", LETTERS, completion, proven=True)
+    assert found.probabilities["A"] == pytest.approx(0.75)
+    assert found.mass == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
     ("text", "option"),
     [

@@ -114,10 +114,15 @@ def read_options(
     want: Options,
     completion: Completion,
     known: Mapping[str, Candidates] | None = None,
+    proven: bool = False,
 ) -> OptionReading | str:
-    """The reading, or why there is none. ``known`` has what follows each open beginning."""
+    """The reading, or why there is none. ``known`` has what follows each open beginning.
+
+    ``proven``: the server is known to go on from a given start, so that the option's place is the
+    start of the reply even where something else was written there.
+    """
     if mode in ("prefill", "logprobs") or completion.tokens:
-        place = places(want, completion.tokens, mode == "prefill")
+        place = places(want, completion.tokens, mode == "prefill", proven)
         if not place and mode in ("prefill", "logprobs"):
             if not completion.tokens:
                 return "the server gives no log-probabilities"
@@ -172,7 +177,9 @@ def _alternatives(want: Options) -> str:
     return "|".join(map(re.escape, sorted(want.options, key=len, reverse=True)))
 
 
-def places(want: Options, tokens: Sequence[Token], prefilled: bool) -> dict[str, Candidates]:
+def places(
+    want: Options, tokens: Sequence[Token], prefilled: bool, proven: bool = False
+) -> dict[str, Candidates]:
     """What may stand where the option starts ("") and after what was written of it ("1").
 
     Empty where the place cannot be found. The prefix is looked for in the tokens; after a given
@@ -185,6 +192,8 @@ def places(want: Options, tokens: Sequence[Token], prefilled: bool) -> dict[str,
         at = found[-1].end()
     elif re.match(rf"\s*(?:{_alternatives(want)})", text) and (prefilled or not want.prefix):
         at = len(text) - len(text.lstrip())
+    elif prefilled and proven:
+        at = 0
     else:
         return {}
     known: dict[str, Candidates] = {}

@@ -92,7 +92,8 @@ class Talk:
         completion = self._read(reading, fields["max_tokens"])
         if completion.failure and not completion.tokens:
             return completion.failure
-        found = options.read_options(mode, want, completion)
+        proven = self.endpoint.spent.capabilities.get(self.model) == mode
+        found = options.read_options(mode, want, completion, proven=proven)
         if isinstance(found, str):
             return Failure("unreadable", f"{self.endpoint.title}, {self.model}: {found}")
         if found.open and mode == "prefill":
@@ -120,7 +121,7 @@ class Talk:
             if reading.verdict == "ok":
                 tokens = self._read(reading, fields["max_tokens"]).tokens
             known[open_[0]] = options.following(tokens[0]) if tokens else ()
-            again = options.read_options("prefill", want, completion, known)
+            again = options.read_options("prefill", want, completion, known, proven=True)
             if isinstance(again, str):
                 break
             found = again

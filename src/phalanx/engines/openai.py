@@ -26,6 +26,8 @@ from phalanx.types import Failure, Likelihood, Member, Options, Request, Respons
 _POLL_S = 0.2
 # Probings of one model that may come to nothing before its requests go side by side.
 _MOST_PROBES = 3
+# After so many seconds the others do not wait for it any longer.
+_PROBE_S = 30.0
 _CLOSE_S = 10.0
 
 
@@ -182,15 +184,19 @@ class OpenAIEngine:
             crew.add(task, talk)
             if self._is_probe(talk):
                 # What it learns decides how the others are asked.
-                await asyncio.wait([task])
+                await asyncio.wait([task], timeout=_PROBE_S)
 
     def _is_probe(self, talk: Talk) -> bool:
+        """Whether the request is sent alone: a model's first one, or one that looks for a way."""
+        key = (talk.endpoint.name, talk.model)
+        if key not in self._probes:
+            self._probes[key] = 0
+            return True
         if not isinstance(talk.request.want, Options):
             return False
         if len(modes_for(talk.endpoint, talk.model)) == 1:
             return False
-        key = (talk.endpoint.name, talk.model)
-        self._probes[key] = self._probes.get(key, 0) + 1
+        self._probes[key] += 1
         return self._probes[key] <= _MOST_PROBES
 
     async def _one(self, work: HttpWork, crew: _Crew, place: Place, talk: Talk) -> None:
