@@ -209,6 +209,8 @@ def test_size_from_headers(tmp_path: Path) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not a safetensors file"):
         safetensors_parameters(tmp_path / "broken.safetensors")
+    with pytest.raises(ConfigError, match=r"the base .*broken\.safetensors is not a safetensors"):
+        base_size(str(tmp_path))
 
 
 def test_size_of_the_embedded_model_agrees_with_its_shape() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from phalanx.config.rules import BUILTIN_BASES
 from phalanx.config.schema import LoraSettings
+from phalanx.errors import ConfigError
 
 GGUF_BITS = {"Q2": 3.0, "Q3": 3.9, "Q4": 4.9, "Q5": 5.6, "Q6": 6.6, "Q8": 8.5, "F16": 16, "F32": 32}
 """Bits a weight, by the quantisation in the file name (block scales included)."""
@@ -65,7 +66,10 @@ class Size:
 
 
 def base_size(base: str) -> Size:
-    """The size of ``builtin:NAME``, a folder, a ``.gguf`` file or a hub id; no network."""
+    """The size of ``builtin:NAME``, a folder, a ``.gguf`` file or a hub id; no network.
+
+    Raises ConfigError for a folder whose files cannot be read.
+    """
     if base.startswith("builtin:"):
         name = base.removeprefix("builtin:")
         return Size(BUILTIN_BASES.get(name), "known", shape=SMOLLM2_135M)
@@ -74,7 +78,10 @@ def base_size(base: str) -> Size:
     base = base.removeprefix("hub:")
     path = Path(base).expanduser()
     if path.is_dir():
-        return _folder_size(path)
+        try:
+            return _folder_size(path)
+        except ValueError as error:
+            raise ConfigError(f"the base {base}: {error}") from error
     if path.is_file():
         return _gguf_size(path)
     cached = _cached_snapshot(base)
