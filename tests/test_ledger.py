@@ -8,14 +8,22 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phalanx.errors import LedgerError
+from phalanx.identity import canonical_json, messages_json
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.texts import LONG_LINE, TextReader, TextWriter
 from phalanx.types import (
     Failure,
     Instruction,
+    IterationResult,
+    Judgment,
     Member,
     Message,
+    Options,
+    Outcome,
     Request,
     Response,
     Sampling,
@@ -148,3 +156,87 @@ def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "run").write_text("x", encoding="utf-8")
     with pytest.raises(LedgerError, match="cannot be a run's folder"):
         Ledger(run_ledger_path(tmp_path / "run"), writable=True)
+
+
+LINES = st.text(st.sampled_from('ab\n "\r'), max_size=3 * LONG_LINE)
+
+
+@given(st.lists(st.builds(Message, st.sampled_from(["system", "user"]), LINES), max_size=3))
+def test_packed_messages_come_back_whole(messages):
+    writer = TextWriter(1)
+    packed = [writer.pack(messages) for _ in range(2)]
+    stored = dict(writer.take())
+    assert packed[0] == packed[1]
+    assert writer.take() == []
+    assert TextReader(stored.__getitem__).messages(packed[0]) == messages_json(messages)
+
+
+def options_request(number: int, text: str) -> Request:
+    want = Options('{"score": ', ("1", "2", "10"))
+    return Request(f"r{number}", ADA, (Message("user", text),), want, "judge", 5)
+
+
+def test_a_long_line_is_stored_once_and_read_in_full(ledger):
+    long = "Judge how good this response is, and weigh whether it is right. " * 3
+    asked = [options_request(n, f"{long}\nnumber {n}") for n in (1, 2, 3)]
+    chances = {"1": 0.1, "2": 0.2, "10": 0.7}
+    other = {"10": 0.7, "2": 0.3}  # not the options in their order: kept as they are
+    batch = [
+        (request, Response(request.id, probabilities=given), 1)
+        for request, given in zip(asked, (chances, other, None), strict=True)
+    ]
+    ledger.record_responses(1, "judge", batch, 0.1)
+    assert ledger.count("texts", "text = ?", (long,)) == 1
+    rows = ledger.query(
+        "SELECT full_messages(messages) AS messages, full_text(want) AS want, "
+        "full_probabilities(probabilities, want) AS probabilities FROM responses ORDER BY id"
+    )
+    assert [row["messages"] for row in rows] == [messages_json(r.messages) for r in asked]
+    assert {row["want"] for row in rows} == {canonical_json(asked[0].want)}
+    assert [row["probabilities"] for row in rows] == [
+        canonical_json(chances), canonical_json(other), None,
+    ]  # fmt: skip
+    assert [reply.probabilities for reply, _ in ledger.responses(["r1", "r2", "r3"]).values()] == [
+        chances, other, None,
+    ]  # fmt: skip
+
+
+def test_a_refused_batch_leaves_no_line_that_later_rows_point_to(ledger):
+    long = "x" * (LONG_LINE + 1)
+    broken = (options_request(1, long), Response("r1", text=object()), 1)
+    with pytest.raises(sqlite3.Error):
+        ledger.record_responses(1, "judge", [broken], 0.1)
+    ledger.record_responses(1, "judge", [(options_request(2, long), Response("r2"), 1)], 0.1)
+    row = ledger.query("SELECT full_messages(messages) AS messages FROM responses")[0]
+    assert long in row["messages"]
+
+
+def result(outcomes=(), judgments=()) -> IterationResult:
+    return IterationResult((), {}, judgments, outcomes, (), {}, {}, (), {})
+
+
+def test_what_a_judge_said_is_read_from_its_responses(ledger):
+    said = [Response("r1", text="8"), Response("r2", error=Failure("timeout", "after 3 s"))]
+    batch = [(request(n), reply, 1) for n, reply in enumerate(said, start=1)]
+    ledger.record_responses(1, "judge", batch, 0.1)
+    raw = {"left": "8", "right": {"error": "timeout", "message": "after 3 s"}}
+    judgments = (
+        Judgment("d1", "ada", "rubric", 8.0, None, raw=raw, requests={"left": "r1", "right": "r2"}),
+        Judgment("d1", "bob", "rubric", 1.0, 2.0, raw={"note": "of its own"}),
+    )
+    ledger.record_iteration(1, result(judgments=judgments))
+    rows = ledger.query("SELECT *, full_raw(raw, requests) AS raw FROM judgments ORDER BY judge")
+    assert [row["raw"] for row in rows] == [canonical_json(raw), '{"note":"of its own"}']
+    assert [row["raw"] for row in ledger.contents()["judgments"]] == [row["raw"] for row in rows]
+
+
+def test_judged_duels_are_counted_by_iteration(ledger):
+    outcomes = (
+        Outcome("d1", "decided", "left", 8.0, 2.0, num_judges=2),
+        Outcome("d2", "tie", score_left=5.0, score_right=5.0, num_judges=2),
+        Outcome("d3", "tie", reason="identical responses"),
+        Outcome("d4", "no_quorum", num_judges=1),
+    )
+    ledger.record_iteration(1, result(outcomes=outcomes))
+    ledger.record_iteration(2, result(outcomes=(replace(outcomes[0], duel_id="d5"),)))
+    assert [ledger.num_judged(before=number) for number in (1, 2, 3)] == [0, 2, 3]

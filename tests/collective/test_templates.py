@@ -14,6 +14,7 @@ from phalanx.collective.templates import (
     faults_of,
     fence,
     fill,
+    fill_around,
     imitates_verdict,
     load_template,
     placeholders,
@@ -109,6 +110,17 @@ def test_a_text_that_knows_the_fence_gets_another() -> None:
 )  # fmt: skip
 def test_text_that_plays_the_judge_is_flagged(text: str) -> None:
     assert imitates_verdict(text)
+
+
+def test_filling_around_a_gap_is_filling() -> None:
+    """Twice, in double braces, and named by an inserted text: only real gaps stay open."""
+    template = "{response} {instruction} {{response}} {response} {low}"
+    values = {"instruction": "Say {response}.", "low": "1"}
+    for text in ("yes", "", "{low}"):
+        around = fill_around(template, "response", values)
+        assert text.join(around) == fill(template, {**values, "response": text})
+    with pytest.raises(ConfigError, match="low"):
+        fill_around(template, "response", {"instruction": ""})
 
 
 @pytest.mark.parametrize(

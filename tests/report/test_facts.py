@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from dataclasses import asdict
+from itertools import pairwise
 
 import pytest
 
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report import accounting
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
 from phalanx.report.scores import vote
@@ -98,6 +100,20 @@ def test_reputation_lines_are_chains_of_changes(facts, rows):
         places = [place for place, _ in line.points]
         assert places == sorted(places)
         assert places[-1] <= 192
+
+
+@pytest.mark.parametrize("count", [1, 639, 640, 641, 50_000])
+def test_a_long_line_keeps_every_nth_point_and_the_last(count):
+    line = accounting._Points((0, 0.0))
+    for place in range(1, count):
+        line.add((place, float(place)))
+    places = [place for place, _ in line.all]
+    assert places[0] == 0
+    assert places[-1] == count - 1
+    assert len(places) <= min(count, accounting.MAX_POINTS)
+    assert len(places) > min(count, accounting.MAX_POINTS) / 3
+    gaps = {after - before for before, after in pairwise(places[:-1])}
+    assert len(gaps) <= 1
 
 
 def test_encounters_match_the_records(facts):

@@ -94,7 +94,7 @@ def _phases(ledger: Ledger) -> list[PhaseAccount]:
     return result
 
 
-MAX_POINTS = 2000
+MAX_POINTS = 640
 """A member's line keeps fewer points than this: far more than a chart shows."""
 
 
