@@ -30,7 +30,7 @@ test: setup
 # The managed-server code against a real vLLM: minutes, and not part of `make test`.
 test-vllm: setup $(VLLM_VENV)/.installed
 	VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python HF_HUB_OFFLINE=1 \
-	  $(BIN)/python -m pytest tests/engines/test_vllm_real.py -m vllm -s
+	  $(BIN)/python -m pytest tests/engines/test_vllm_real.py -m vllm -s --basetemp build/test-vllm
 
 # The CPU build looks for a distribution called vllm, and its torchvision, torchaudio and torchcodec
 # do not fit its torch; nothing here needs them.

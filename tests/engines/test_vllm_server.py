@@ -214,3 +214,12 @@ def _mentioning(text: str) -> list[int]:
         if process.pid != os.getpid() and text in " ".join(process.info["cmdline"] or ()):
             found.append(process.pid)
     return found
+
+
+def test_the_end_of_a_log_leaves_out_what_libraries_write_at_every_end(tmp_path):
+    log = tmp_path / "s.log"
+    noise = [' - leaked type "triton._C"', "nanobind: leaked 6 types", "", "... skipped remainder"]
+    log.write_text("\n".join(["old"] * 50 + ["ValueError: no memory", *noise * 20]))
+    shown = vllm_server.Server("http://x", "base", None, log=log).tail().splitlines()
+    assert shown[-1] == "ValueError: no memory"
+    assert len(shown) == 30

@@ -27,6 +27,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 DEVICE_LORAS = 8
 """Adapters on the device at once; further ones wait in main memory."""
 _TAIL_LINES = 30
+_NOISE = re.compile(r"nanobind|\bleaked\b|skipped remainder|resource_tracker|Route: ")
+"""Lines that vLLM's libraries write whenever it ends, and that would hide why it did."""
 _POLL_S = 0.1
 _REST_S = 300.0
 
@@ -76,7 +78,8 @@ class Server:
         if self.log is None or not self.log.is_file():
             return "(no log)"
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:]) or "(the log is empty)"
+        telling = [line for line in lines if line.strip() and not _NOISE.search(line)]
+        return "\n".join(telling[-_TAIL_LINES:]) or "(the log is empty)"
 
     def stop(self) -> None:
         """End the process and everything below it. A server of somebody else goes on."""
