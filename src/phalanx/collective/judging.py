@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 Texts = tuple[str, str]
+WRITTEN_SCORE = "written_score"
 LOW_MASS = 0.5
 """Below this share of a judge's probability on the score options, the judgment is flagged."""
 
@@ -316,7 +317,8 @@ def read_judgment(
 
     Scores are on the protocol's own scale: ``low`` to ``high``; nats per token for likelihood;
     1/0, 0/1 or 0.5/0.5 for pairwise. Flags: ``low_mass``, ``shortened`` (a judged text did not
-    fit whole), ``imitates_verdict:left`` and ``:right``. ``Judgment.judge`` is the judge's name.
+    fit whole), ``written_score`` (a server gave no probabilities, so that the option it wrote
+    counts alone), ``imitates_verdict:left`` and ``:right``. ``Judgment.judge`` is the judge's name.
     Raises ValueError unless there are exactly two responses.
     """
     if len(responses) != 2:
@@ -329,6 +331,8 @@ def read_judgment(
     flags = list(reading.flags)
     if any(response.num_shortened_tokens > 0 for response in responses):
         flags.append("shortened")
+    if any(WRITTEN_SCORE in response.flags for response in responses):
+        flags.append(WRITTEN_SCORE)
     if protocol.template:  # likelihood shows the judge no text that could play the judge
         sides = zip(("left", "right"), texts, strict=True)
         flags += [f"imitates_verdict:{side}" for side, text in sides if imitates_verdict(text)]

@@ -18,6 +18,7 @@ from phalanx.report.records import (
     TrainingFacts,
 )
 from phalanx.report.scores import evaluation
+from phalanx.report.servers import endpoints, written_scores
 from phalanx.types import Member
 
 __all__ = ["RunFacts", "gather"]
@@ -69,6 +70,8 @@ def _gather(ledger: Ledger) -> RunFacts:
         ),
         times=_times(ledger),
         examples=examples(ledger),
+        endpoints=endpoints(ledger),
+        written_scores=written_scores(ledger),
     )
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from phalanx.report import plots, views, words
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.servers import endpoint_lines, repeatability
 
 _HERE = Path(__file__).parent
 _SECTIONS = (
@@ -77,6 +78,7 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "labels": views.labels(facts),
         "flow": plots.flow_plot(facts),
         "failures": _failures(facts),
+        "endpoints": endpoint_lines(facts),
         "panels": plots.training_panels(facts),
         "legend": [(name, colour % 10) for name, colour in colours.items()],
         "trainings": views.trainings(facts),
@@ -212,6 +214,8 @@ def notes(facts: RunFacts) -> list[str]:
             lines.append(
                 f"Responses without a readable answer count as wrong: {counts} (dev and test)."
             )
+    if remote := repeatability(facts):
+        lines.append(remote)
     lines.append(
         f"This is one run with one seed ({facts.seed}). Before concluding anything, repeat it with "
         "other seeds and beside the random-winner control (train.label_noise=0.5)."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from phalanx.report.html import finding, headline, notes, write_whole
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.servers import endpoint_lines
 from phalanx.report.words import (
     DROP_WORDS,
     STATUS_WORDS,
@@ -61,6 +62,7 @@ def render(facts: RunFacts) -> str:
         f"unreadable: {counted(account.unreadable)}",
         f"- {plural(account.pairs_kept, 'pair')} kept; "
         f"dropped: {counted(account.dropped, DROP_WORDS)}",
+        *[f"- endpoint {line}" for line in endpoint_lines(facts)],
         f"- time: {duration(total_seconds(facts))}",
         "",
         "## How to read this",

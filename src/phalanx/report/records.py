@@ -5,7 +5,7 @@ Iteration 0 is the pool before alignment. Members are in the order of the pool e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.statistics import Interval
@@ -278,6 +278,23 @@ class PhaseTime:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointFacts:
+    """What one endpoint was asked and cost in the whole run, tries included.
+
+    ``retries`` counts tries that had to be made again, by cause. ``notes`` say how options were
+    read and what was sent in another way than usual.
+    """
+
+    name: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    money: float
+    retries: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """Everything that the summary, the page and ``status`` show of one run."""
 
@@ -301,3 +318,6 @@ class RunFacts:
     evaluation: Evaluation
     times: tuple[PhaseTime, ...]
     examples: tuple[Example, ...]
+    endpoints: tuple[EndpointFacts, ...] = ()
+    written_scores: dict[str, int] = field(default_factory=dict)
+    """Judge -> judgments read from the score that was written, for want of probabilities."""

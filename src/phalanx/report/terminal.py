@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.servers import endpoint_lines
 from phalanx.report.words import (
     DROP_WORDS,
     MINUS,
@@ -286,6 +287,9 @@ def _phases(facts: RunFacts) -> Iterator[RenderableType]:
     yield _indent(table)
     if failures:
         yield _indent(Text(f"failed: {counted(dict(failures.most_common()))}"))
+    if lines := endpoint_lines(facts):
+        yield _section("Endpoints")
+        yield from (_indent(Text(line)) for line in lines)
 
 
 def _times(facts: RunFacts) -> Iterator[RenderableType]:
