@@ -16,12 +16,12 @@ import pytest
 from phalanx.config.schema import RaySettings
 from phalanx.errors import ConfigError, EngineError, TrainingError
 from phalanx.loop import align
-from phalanx.progress import Silent
 from phalanx.types import Member, Message, Request, Sampling
 from phalanx.weights.parcels import Sender
 from phalanx.workshop import Workshop
 from tests.executors import runs, work
 from tests.executors.test_processes import alive
+from tests.executors.watching import Watching
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -68,22 +68,6 @@ def executor(cluster):
     made = RayExecutor(settings, work.set_up, ("tool",))
     yield made
     made.close()
-
-
-class Watching(Silent):
-    """Calls ``act`` in the middle of a phase: at its first progress after its start."""
-
-    def __init__(self, act: Callable[[str], None]) -> None:
-        self.act, self.phase, self.moved = act, "", 0
-
-    def start(self, phase: str, total: int, unit: str = "") -> None:
-        self.phase, self.moved = phase, 0
-
-    def advance(self, amount: int = 1) -> None:
-        self.moved += amount
-        if self.moved and self.phase:
-            phase, self.phase = self.phase, ""
-            self.act(phase)
 
 
 @pytest.mark.parametrize(
