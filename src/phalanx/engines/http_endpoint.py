@@ -124,10 +124,10 @@ class Endpoint:
                 if reading.verdict in ("ok", "wrong"):
                     return reading
                 self._refuse(reading, str(body.get("model", "")))
-                wait, cause, what = reading.wait, reading.cause, reading.message
+                cause, what = reading.cause, reading.message
                 tries += 1
             except Lost as lost:
-                wait, cause, what = None, lost.cause, str(lost)
+                cause, what = lost.cause, str(lost)
                 tries += cause != "unreachable"
             finally:
                 self.gate.leave()
@@ -137,7 +137,8 @@ class Endpoint:
                 raise GaveUp(self._gave_up(tries, cause, what))
             if stopped():
                 raise Dropped
-            if cause != "unreachable" and wait is None:
+            if cause != "unreachable":
+                # Where the server said how long, the gate is closed for as long as well.
                 await asyncio.sleep(backoff(self._backoff_s, max(tries - 1, 0), place))
 
     def _gave_up(self, tries: int, cause: str, what: str) -> Failure:
@@ -193,10 +194,10 @@ class Endpoint:
     async def _send(
         self, path: str, body: Mapping[str, Any]
     ) -> tuple[int, Mapping[str, str], bytes]:
+        client = self._open()
         import openai
 
         fields = dict(body)
-        client = self._open()
         to_chat = path == "chat/completions"
         resource = client.chat.completions if to_chat else client.completions
         name = "messages" if to_chat else "prompt"
