@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.engines.http_body import FOLD, RENAME, adaptation, build
+from phalanx.engines.http_body import FOLD, RENAME, adaptation, build, sampling_fields
 from phalanx.engines.http_reading import (
     Completion,
     read_completion,
@@ -17,7 +17,7 @@ from phalanx.engines.http_reading import (
     retry_after,
     split_reasoning,
 )
-from phalanx.types import Message
+from phalanx.types import Message, Sampling
 
 USER = (Message("user", "The capital of France?"),)
 
@@ -199,3 +199,17 @@ def test_a_refused_system_message_opens_the_user_turn() -> None:
     assert change == FOLD
     folded = build("m", messages, {}, [change], {})["messages"]
     assert folded == [{"role": "user", "content": "Be brief.\n\nThe capital of France?"}]
+
+
+def test_what_sampling_asks_for() -> None:
+    fields = sampling_fields(Sampling(0.7, 0.95, 50, 12), seed=2**62 + 5)
+    assert fields == {
+        "max_tokens": 12, "temperature": 0.7, "seed": 5, "top_p": 0.95, "top_k": 50,
+    }  # fmt: skip
+    assert sampling_fields(Sampling(0.7, 1.0, 0, 12), 1).keys() == {
+        "max_tokens", "temperature", "seed",
+    }  # fmt: skip
+    assert sampling_fields(Sampling(temperature=0.0, max_new_tokens=12), 1) == {
+        "max_tokens": 12,
+        "temperature": 0.0,
+    }
