@@ -125,7 +125,7 @@ class Server:
         if status not in (200, 404):
             raise EngineError(f"the vLLM server did not unload {name}: {status} {said}")
 
-    def get(self, path: str, timeout: float = 10.0) -> tuple[int, Any]:
+    def get(self, path: str, timeout: float = 60.0) -> tuple[int, Any]:
         return _call("GET", self.url + path, None, timeout)
 
     def post(self, path: str, body: Any = None, timeout: float = 60.0) -> tuple[int, Any]:
