@@ -9,7 +9,9 @@ from bench.setting import Setting
 
 def run(setting: Setting) -> list[Item]:
     duels, members = setting.size(100_000, 2_000), setting.size(50, 10)
-    found = measure(duels, members, setting.scratch / "books")
+    folder = setting.scratch / "books"
+    folder.mkdir()
+    found = measure(duels, members, folder)
     size = found["ledger_bytes_per_duel"] * found["duels"] / 2**20
     return [
         Item("bookkeeping: duels a second", found["duels_per_s"], "duels/s", at_least=2000,
