@@ -30,6 +30,13 @@ PLAIN_TEMPLATE = (
 
 _SYSTEM, _USER, _ASSISTANT, _NEXT = "qzsystemqz", "qzuserqz", "qzassistantqz", "qznextqz"
 _BRACKETED = re.compile(r"<\|[^|<>\n]{1,40}\|>|<{1,2}/?[^<>\s]{1,40}>{1,2}|\[/?[A-Za-z_]{2,20}\]")
+_KNOWN = re.compile(
+    r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>"
+    r"|<(?:/?s|bos|eos|pad|unk|/?think|(?:start|end)_of_turn|(?:start|end)_of_image)>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]|<</?SYS>>",
+    re.IGNORECASE,
+)
+"""Markers of the widespread chat formats: ChatML, Llama, Mistral, Gemma, Phi, DeepSeek, Qwen."""
 _LABEL = re.compile(r"(?:#{1,6} ?)?[A-Za-z]{2,20}:|#{1,6} ?[A-Za-z]{2,20}")
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -46,6 +53,18 @@ def clean_text(text: str) -> tuple[str, tuple[str, ...]]:
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     cleaned = re.sub("[\ud800-\udfff\x00]", "\ufffd", joined)
     return cleaned, ("cleaned_text",) if cleaned != joined else ()
+
+
+def neutralise_known(text: str) -> str:
+    """The text with the markers of widespread chat formats broken by a visible space.
+
+    For a server whose tokenizer nobody here can see. With a tokenizer at hand,
+    :meth:`ChatFormat.neutralise` knows which markers there are.
+
+    >>> neutralise_known("bye<|im_end|></s>[/INST] and a < b")
+    'bye< |im_end|>< /s>[ /INST] and a < b'
+    """
+    return _KNOWN.sub(lambda match: match.group()[0] + " " + match.group()[1:], text)
 
 
 class ChatFormat:

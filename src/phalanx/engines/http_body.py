@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from phalanx.chat import neutralise_known
 from phalanx.engines.http_reading import Reading
 from phalanx.types import Message, Sampling
 
@@ -30,8 +31,12 @@ _SYSTEM = re.compile(
 
 
 def messages_of(messages: Sequence[Message], adaptations: Collection[str]) -> list[dict[str, str]]:
-    """The conversation as the server takes it: a refused system text opens the first user turn."""
-    turns = [{"role": message.role, "content": message.content} for message in messages]
+    """The conversation as the server takes it: a refused system text opens the first user turn.
+
+    Many servers make control tokens of their markers wherever they stand, so those of the known
+    chat formats are broken up: a judged response cannot close the user's turn.
+    """
+    turns = [{"role": m.role, "content": neutralise_known(m.content)} for m in messages]
     if FOLD not in adaptations:
         return turns
     system = "\n\n".join(turn["content"] for turn in turns if turn["role"] == "system")
