@@ -27,7 +27,7 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 DEVICE_LORAS = 8
 """Adapters on the device at once; further ones wait in main memory."""
 _TAIL_LINES = 30
-_NOISE = re.compile(r"nanobind|\bleaked\b|skipped remainder|resource_tracker|Route: ")
+_NOISE = re.compile(r"nanobind|\bleaked\b|skipped remainder|resource_tracker|\[shutdown\]|Route: ")
 """Lines that vLLM's libraries write whenever it ends, and that would hide why it did."""
 _POLL_S = 0.1
 _REST_S = 300.0
