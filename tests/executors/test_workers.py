@@ -43,13 +43,13 @@ def test_workers_that_die_in_the_middle_change_nothing_and_the_driver_holds_no_b
 
     def act(phase: str) -> None:
         loaded.append(dict(shop.weights.loaded))
-        if phase == "answer" or phase.startswith("train"):
+        if len(killed) < 2 and phase.startswith("train" if killed else "answer"):
             worker = list(shop._workers._crew.values())[-1]
             os.kill(worker.process.pid, signal.SIGKILL)
             killed.append(worker.process.pid)
 
     align(apart(bases), tmp_path / "run", workshop=shop, progress=Watching(act))
-    assert len(set(killed)) == 4  # answering and learning, in both iterations
+    assert len(set(killed)) == 2  # one that answered, one that learned
     assert loaded
     assert all(bases_here == {} for bases_here in loaded)
     assert runs.differing(here, runs.results(tmp_path / "run")) == []
