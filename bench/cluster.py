@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench.dpo import SETTINGS, pairs
 from bench.iteration import Phases
 from bench.measuring import Item
 from bench.setting import Setting, instructions
+from phalanx.progress import Silent
 
 WORK = ("answer", "judge", "train")
 
@@ -35,7 +37,8 @@ def _seconds(setting: Setting, workers: int) -> dict[str, float]:
 
 
 def _warm(setting: Setting, workshop: Any) -> None:
-    """Every worker is there and holds the base before the clock runs."""
+    """Every worker is there, holds the base and has loaded its packages before the clock runs."""
+    from phalanx.training import TrainJob
     from phalanx.types import Request, Sampling
 
     members = setting.members(4)
@@ -43,10 +46,14 @@ def _warm(setting: Setting, workshop: Any) -> None:
         Request(f"warm-{m.name}", m, m.messages("Hello"), Sampling(max_new_tokens=2), "bench")
         for m in members
     ]
-    engine = workshop.engine("hf")
-    work = engine.start([[request] for request in asked])
+    work = workshop.engine("hf").start([[request] for request in asked])
     while work.num_open:
         work.wait(1.0)
+    folder = setting.scratch / f"warm-{id(workshop)}"
+    jobs = [
+        TrainJob(m, tuple(pairs(1)), SETTINGS, folder / m.name, seed=1, version=1) for m in members
+    ]
+    list(workshop.train("warm", jobs, Silent(), lambda: None))
 
 
 def _config(setting: Setting, workers: int) -> Any:
