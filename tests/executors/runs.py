@@ -45,12 +45,6 @@ def results(folder: Path) -> dict[str, Any]:
     with Ledger(run_ledger_path(folder)) as ledger:
         found: dict[str, Any] = ledger.contents()
     del found["run"]
-    # Numbers of stored texts; they follow the order in which answers came.
-    passing = {"messages", "want"}
-    found["responses"] = [
-        {name: value for name, value in row.items() if name not in passing}
-        for row in found["responses"]
-    ]
     found["adapters"] = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted((folder / "adapters").rglob("adapter_*"))
