@@ -179,6 +179,33 @@ def test_facts_are_recorded_with_the_responses(world):
     assert world.fact == "7"
 
 
+def test_facts_are_recorded_although_nothing_was_answered(world):
+    """Tries that came to nothing may have cost something."""
+    far = ThreadEngine()
+
+    def break_at_once(request):
+        far.broken.set()
+        raise EngineError("the far side is gone")
+
+    far.before = break_at_once
+    with pytest.raises(EngineError, match="gone"):
+        world.ask([request(FAR, number) for number in range(4)], far)
+    assert not world.stored
+    assert int(world.fact) > 0
+
+
+def test_nothing_is_sent_before_every_engine_has_planned(world):
+    far = ThreadEngine()
+
+    def plan(requests):
+        raise EngineError("this side has no room")
+
+    world.near.plan = plan
+    with pytest.raises(EngineError, match="no room"):
+        world.ask(mixed(4), far)
+    assert not far.asked
+
+
 def test_a_broken_engine_does_not_lose_what_another_has_under_way(world):
     far = ThreadEngine(lambda request: time.sleep(0.2), at_once=8)
 

@@ -66,7 +66,9 @@ class _Phase:
     done: dict[str, Response]
     attempts: dict[str, int]
     last_round: bool = False
+    groups: list[_Group] = field(default_factory=list)
     unwritten: list[tuple[Request, Response, int]] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
     recorded_at: float = field(default_factory=time.monotonic)
 
 
@@ -136,34 +138,42 @@ class Dispatcher:
         """Every owed batch once. Concurrent work is begun first, and looked at between batches."""
         if len(asked.done) < len(asked.requests):
             self._check_stop(asked)
-        groups = sorted(self._groups(asked), key=lambda group: not group.waits)
+        # Whatever may be refused is refused before the first request is sent.
+        planned = self._planned(asked)
         asked.recorded_at = time.monotonic()
+        asked.groups = []
         try:
-            while open_ := [group for group in groups if group.work.num_open]:
+            for name, engine, batches in planned:
+                asked.groups.append(_begin(name, engine, batches))
+            asked.groups.sort(key=lambda group: not group.waits)
+            while open_ := [group for group in asked.groups if group.work.num_open]:
                 idle = all(group.waits for group in open_)
                 for group in open_:
                     self._take(asked, group, _WAIT_S if idle else 0.0)
-                if any(group.work.num_open for group in groups):
+                if any(group.work.num_open for group in asked.groups):
                     self._check_stop(asked)
         except Exception:  # not KeyboardInterrupt: the second Ctrl-C stops at once
-            self._wind_down(asked, groups)
+            self._wind_down(asked)
             raise
         finally:
             self._write(asked)
 
-    def _groups(self, asked: _Phase) -> list[_Group]:
+    def _planned(
+        self, asked: _Phase
+    ) -> list[tuple[str, Engine | ConcurrentEngine, list[list[Request]]]]:
+        """(name, engine, owed batches) of every engine that has any; none is begun."""
         by_engine: dict[str, list[Request]] = {}
         for request in asked.requests:
             by_engine.setdefault(request.member.engine, []).append(request)
-        groups = []
+        planned = []
         for name, requests in by_engine.items():
             if all(request.id in asked.done for request in requests):
                 continue
             engine = self._engine_of(name)
-            planned = ([requests[at] for at in positions] for positions in engine.plan(requests))
-            owed = [b for b in planned if any(request.id not in asked.done for request in b)]
-            groups.append(_begin(name, engine, owed))
-        return groups
+            batches = ([requests[at] for at in positions] for positions in engine.plan(requests))
+            owed = [b for b in batches if any(request.id not in asked.done for request in b)]
+            planned.append((name, engine, owed))
+        return planned
 
     def _take(self, asked: _Phase, group: _Group, seconds: float) -> None:
         """Note what has ended, and write it: at once where it ended elsewhere or took a while."""
@@ -183,25 +193,29 @@ class Dispatcher:
                         self._retried.add(request.id)
                     settled += 1
         if group.waits or time.monotonic() - asked.recorded_at >= _TURN_S:
-            self._write(asked, group.facts())
+            self._write(asked)
         if settled:
             self._progress.advance(settled)
 
-    def _write(self, asked: _Phase, facts: Mapping[str, str] | None = None) -> None:
-        """Everything that is not written yet, in one transaction, with an engine's facts."""
+    def _write(self, asked: _Phase) -> None:
+        """Everything that is not written yet, in one transaction, with the engines' facts.
+
+        Facts count without responses, too: a try that came to nothing may have cost money.
+        """
         now = time.monotonic()
         elapsed, asked.recorded_at = now - asked.recorded_at, now
-        if asked.unwritten:
+        facts = {key: text for group in asked.groups for key, text in group.facts().items()}
+        if asked.unwritten or facts != asked.facts:
             self._ledger.record_responses(
                 self._iteration, asked.name, asked.unwritten, elapsed, facts
             )
-            asked.unwritten = []
+            asked.unwritten, asked.facts = [], facts
 
-    def _wind_down(self, asked: _Phase, groups: Sequence[_Group]) -> None:
+    def _wind_down(self, asked: _Phase) -> None:
         """Begin nothing more; what is under way elsewhere ends and is recorded."""
-        for group in groups:
+        for group in asked.groups:
             group.work.stop()
-        for group in groups:
+        for group in asked.groups:
             try:
                 while group.waits and group.work.num_open:
                     self._take(asked, group, _WAIT_S)

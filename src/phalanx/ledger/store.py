@@ -175,11 +175,12 @@ class Ledger:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have ended it already
+                self._db.execute("ROLLBACK")
             self._texts = TextWriter(self._next_text())
             raise
-        self._db.execute("COMMIT")
 
     def _insert(
         self,
