@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from phalanx.config import Config
 from phalanx.errors import ConfigError
-from phalanx.plan import check, make_plan, plan_for
+from phalanx.plan import Plan, check, make_plan, plan_for, require
 from phalanx.plan.machines import GB, machine_named
 from phalanx.plan.units import USABLE, server_share
 from phalanx.plan.ways import Question, memory_faults
+from phalanx.plan.where import where
 from phalanx.pool import members_from
 
 BASES = ("org/tiny-135M", "org/small-1.5B", "org/mid-7B", "org/large-14B", "org/huge-70B")
@@ -117,7 +118,6 @@ def test_more_memory_never_hurts(config: Config, memory: int, more: int) -> None
 def test_ten_members_of_four_bases_on_one_card_take_turns() -> None:
     config = config_of(pool_of(*(BASES[:4] * 3)[:10]), train=SMALL)
     plan = make_plan(config, machine_named("a100-40gb"))
-    assert plan.take_turns
     waves = plan.placement.of("serve")
     assert [wave.held[0].base.base for wave in waves] == list(BASES[:4])
     assert waves[0].held[0].members == ("m0", "m4", "m8")
@@ -234,12 +234,119 @@ def test_gpus_that_nobody_uses_are_pointed_out() -> None:
     assert not any("GPUs there" in n for n in make_plan(config, machine_named("h100")).notes)
 
 
-def test_an_unknown_cluster_is_not_promised_anything() -> None:
-    resources = {"executor": "ray", "ray": {"gpus": 1.0, "address": "ray://elsewhere:10001"}}
-    plan = make_plan(config_of(pool_of(*[SEVEN] * 4), resources=resources))
-    if not plan.placement.units.known:
+@pytest.mark.parametrize("address", ["auto", "ray://elsewhere:10001"])
+@pytest.mark.parametrize("gpus", [0.0, 1.0])
+def test_an_unknown_cluster_is_not_promised_or_refused_anything(address: str, gpus: float) -> None:
+    """Whatever the machine that runs this has: it is not the one that members are on."""
+    members = pool_of(*["org/giant-700B"] * 4)
+
+    def config(**changes: Any) -> Config:
+        ray = {"gpus": gpus, "address": address} | changes
+        return config_of(members, resources={"executor": "ray", "ray": ray})
+
+    require(config())
+    for workers in (None, 40):
+        plan = make_plan(config(workers=workers))
+        units = plan.placement.units
+        assert (units.known, units.card, units.count) == (False, None, workers or 1)
+        assert all(wave.room is None and wave.fits for wave in plan.placement.waves)
         assert plan.total_seconds is None
-    assert any("is not asked; say what it is with --machine" in note for note in plan.notes)
+        assert any("is not asked; say what it is with --machine" in note for note in plan.notes)
+        assert not any("GPUs there" in note for note in plan.notes)
+        assert "On a Ray cluster not known here" in where(plan).plain
+    with pytest.raises(ConfigError, match="no room to train org/giant-700B"):
+        make_plan(config(gpus=1.0), machine_named("2x8xh100"))
+
+
+def test_a_ray_worker_is_on_a_gpu_only_where_it_holds_one_and_may_use_it() -> None:
+    def gpu(device: str, held: float, **resources: Any) -> bool:
+        resources |= {"executor": "ray", "device": device, "ray": {"gpus": held}}
+        config = config_of(pool_of(*[BASES[0]] * 4), resources=resources)
+        return make_plan(config, machine_named("8xh100")).placement.units.gpu
+
+    assert gpu("auto", 1.0)
+    assert gpu("cuda", 0.5)
+    assert not gpu("auto", 0.0)
+    assert not gpu("cpu", 1.0)
+    assert gpu("auto", 1.0, gpus=0)  # which is about this machine, not about a worker's own GPU
+
+
+SHORT = {"answer": {"max_new_tokens": 40}, "train": {"batch_size": 4}}
+
+
+def on_cores(members: int, machine: str, **resources: Any) -> Plan:
+    config = config_of(
+        pool_of(*["builtin:smollm2-135m"] * members),
+        resources={"device": "cpu"} | resources,
+        **SHORT,
+    )
+    return make_plan(config, machine_named(machine))
+
+
+def test_cores_are_not_counted_twice() -> None:
+    machine = "cpu:4:128GB"
+    four, eight = (on_cores(8, machine, workers=workers) for workers in (4, 8))
+    assert (four.placement.units.cores, eight.placement.units.cores) == (1, 0.5)
+    assert four.seconds is not None
+    assert eight.seconds is not None
+    for phase in ("answer", "judge", "train"):
+        assert eight.seconds[phase] == pytest.approx(four.seconds[phase])
+    (note,) = [note for note in eight.notes if "resources.workers: " in note]
+    assert "8 processes share the 4 CPU cores there" in note
+    assert not [note for note in four.notes if "processes share" in note]
+    assert "0.5 CPU cores" in eight.assumption
+
+    usual, many = (on_cores(4, machine, threads=threads) for threads in (4, 64))
+    assert many.seconds == pytest.approx(usual.seconds)
+    (note,) = [note for note in many.notes if "resources.threads: " in note]
+    assert "64 threads share the 4 CPU cores there; at most 4" in note
+    assert not [note for note in usual.notes if "threads share" in note]
+
+    halves = on_cores(8, machine, executor="ray", ray={"cpus": 0.5})
+    assert (halves.placement.units.count, halves.placement.units.cores) == (8, 0.5)
+
+
+def test_workers_share_the_batches_of_one_member() -> None:
+    """One judge for everybody: its batches are judged side by side, while there are several."""
+    members = pool_of(*["builtin:smollm2-135m"] * 3)
+    members[0]["roles"] = members[1]["roles"] = ["contest", "learn"]
+    members[2]["roles"] = ["judge"]
+
+    def judging(workers: int, duels: int) -> float:
+        resources = {"device": "cpu", "workers": workers, "threads": 1}
+        config = config_of(members, resources=resources, match={"duels": duels}, **SHORT)
+        seconds = make_plan(config, machine_named("cpu:64:128GB")).seconds
+        assert seconds is not None
+        return seconds["judge"]
+
+    assert judging(4, 200) == pytest.approx(judging(1, 200) / 4)
+    assert judging(4, 1) == pytest.approx(judging(1, 1))  # two requests are one batch
+
+
+def test_recruiting_takes_as_long_in_small_and_in_gathered_steps() -> None:
+    def seconds(**train: Any) -> float:
+        pool = {
+            "base": "builtin:smollm2-135m",
+            "recruit": {"specialists": {n: ["addition"] for n in "abc"}, "train": train},
+        }
+        config = Config.model_validate({"pool": pool, "instructions": {"source": "builtin:skills"}})
+        plan = make_plan(config, machine_named("h200"))
+        assert plan.times is not None
+        return plan.times.once["recruit"]
+
+    once, gathered = seconds(batch_size=1), seconds(batch_size=1, accumulate=16)
+    assert gathered == pytest.approx(once)  # every batch is launched, whatever a step gathers
+    assert once > 2 * seconds(batch_size=16)
+
+
+def test_the_words_follow_keep_all_loaded() -> None:
+    def words(**resources: Any) -> str:
+        members = pool_of(*["builtin:smollm2-135m"] * 2, BASES[0])
+        config = config_of(members, resources={"device": "cpu", "workers": 2} | resources, **SHORT)
+        return where(make_plan(config, machine_named("cpu:4:128GB"))).plain
+
+    assert "2 worker processes side by side, one base at a time in each." in words()
+    assert "2 worker processes side by side, every base in each." in words(keep_all_loaded=True)
 
 
 def test_endpoints_are_counted_and_priced() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from phalanx.config import Config, load
 from phalanx.config.loading import preset_names
@@ -22,6 +24,7 @@ from phalanx.plan.sizes import (
     size_from_name,
 )
 from phalanx.plan.table import duration
+from phalanx.plan.work import batches_of, steps_of
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("torch", "transformers", "datasets", "trl", "peft", "scipy", "numpy", "pandas", "choix")
@@ -52,8 +55,20 @@ def test_counts_by_hand() -> None:
     assert work.judge_tokens == 40 * (tokens + 100)
     assert work.train_tokens == 10 * 2 * (tokens + 100) * 2 * 4
     assert plan.evaluation_requests == 0
-    assert not plan.take_turns
     assert plan.assumed == ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 5), st.integers(1, 9))
+def test_steps_are_those_of_the_trainer(examples: int, size: int, epochs: int, gather: int) -> None:
+    from phalanx.training.batches import plan_batches, step_count
+
+    wanted = Config.model_validate(
+        {"train": {"batch_size": size, "epochs": epochs, "accumulate": gather}}
+    ).train
+    batches = [one for epoch in plan_batches([7] * examples, size, epochs, 0) for one in epoch]
+    assert batches_of(examples, wanted) == len(batches)
+    assert steps_of(examples, wanted) == step_count(len(batches), gather)
 
 
 def test_settings_change_the_counts() -> None:
@@ -176,11 +191,12 @@ def test_bases_take_turns() -> None:
     pool = {"base": "builtin:smollm2-135m", "members": members}
     large = machine_named("cpu:8:64GB")
     plan = make_plan(small(pool=pool), large)
-    assert plan.take_turns
+    assert [len(plan.placement.of(phase)) for phase in ("serve", "train")] == [3, 3]
     assert [base.parameters for base in plan.bases] == [134_515_008, 3_000_000_000, None]
     assert [base.guessed for base in plan.bases] == [False, True, True]
     assert plan.seconds is None
-    assert not make_plan(small(pool=pool, resources={"keep_all_loaded": True}), large).take_turns
+    together = make_plan(small(pool=pool, resources={"keep_all_loaded": True}), large).placement
+    assert [len(together.of(phase)) for phase in ("serve", "train")] == [1, 1]
 
 
 @pytest.mark.parametrize(

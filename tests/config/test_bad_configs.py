@@ -41,7 +41,12 @@ EXPECTED = {
     "06_one_member": (1, ["a duel needs two contestants, got 1: alice"]),
     "07_unknown_engine": (
         1,
-        ["pool.members.alice.engine", "'sripted'", "hf, openai, scripted", "did you mean scripted?"],
+        [
+            "pool.members.alice.engine",
+            "'sripted'",
+            "hf, openai, scripted",
+            "did you mean scripted?",
+        ],
     ),
     "08_bad_numbers": (
         4,

@@ -65,6 +65,18 @@ def test_what_may_change_on_resume() -> None:
     ]
 
 
+def test_of_ray_only_where_the_workers_are_may_change() -> None:
+    ray = {"address": "auto", "workers": 3, "adapters": "folder", "resources": {"big": 1.0}}
+    begun = make(resources={"executor": "ray"})
+    assert differences(begun, make(resources={"executor": "ray", "ray": ray})) == []
+    other = make(resources={"executor": "ray", "ray": ray | {"cpus": 2, "gpus": 0.5}})
+    assert differences(begun, other) == [
+        ("resources.ray.cpus", 1, 2),
+        ("resources.ray.gpus", 0.0, 0.5),
+    ]
+    assert differences(make(), begun) == [("resources.executor", "local", "ray")]
+
+
 def test_every_free_key_exists() -> None:
     for key in RESUME_FREE:
         assert key.replace(".*", "") in sections_with(key.rsplit(".", 1)[-1])

@@ -26,12 +26,15 @@ RESUME_FREE = (
     "endpoints.*.price_in",
     "endpoints.*.price_out",
     "vllm",
-    "resources.executor",
-    "resources.ray",
+    "resources.ray.address",
+    "resources.ray.workers",
+    "resources.ray.adapters",
+    "resources.ray.resources",
 )
 """Keys that may change between the start of a run and its resumption. They say where and when
-work is done, or when to stop, not what is computed. ``device``, ``threads``,
-``workers``, ``batch_size``, ``batch_tokens`` and ``merge_adapters`` are not free: they round
+work is done, or when to stop, not what is computed. ``device``, ``threads``, ``workers``,
+``executor``, ``ray.cpus``, ``ray.gpus``, ``batch_size``, ``batch_tokens`` and ``merge_adapters``
+are not free: they choose kinds of devices, numbers of threads and batches, which round
 differently."""
 
 

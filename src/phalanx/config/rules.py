@@ -15,6 +15,7 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
+from phalanx.config.rules_devices import check_devices
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
@@ -63,8 +64,7 @@ def check(config: Config, complete: bool = True, gpus: int | None = None) -> lis
             _reputations(config),
             _lengths(config),
             _tasks(config),
-            _device(config, machine),
-            _gpus(config, machine),
+            check_devices(config, machine, here=gpus is None),
         )
     )
 
@@ -389,43 +389,3 @@ def _tasks(config: Config) -> Iterator[Fault]:
     if evaluate.tasks and evaluate.dev_share >= 1:
         text = f"{evaluate.dev_share:g} leaves no items to report results on; use less than 1"
         yield Fault(("evaluate", "dev_share"), text)
-
-
-def _device(config: Config, machine: int) -> Iterator[Fault]:
-    device = config.resources.device
-    match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", device)
-    if not match:
-        text = f"expected auto, cpu, cuda or cuda:N, got {device!r}"
-        yield Fault(("resources", "device"), text)
-    elif device.startswith("cuda") and int(match.group(1) or 0) >= machine:
-        text = f"is {device}, but this machine has {_gpus_in_words(machine)}; use auto or cpu"
-        yield Fault(("resources", "device"), text)
-
-
-def _gpus_in_words(count: int) -> str:
-    return f"{count or 'no'} GPU{'' if count == 1 else 's'}"
-
-
-def _gpus(config: Config, machine: int) -> Iterator[Fault]:
-    limit = config.resources.gpus
-    available = machine if limit is None else limit
-    source = "this machine" if limit is None else "resources.gpus"
-    if limit is not None and limit > machine:
-        text = f"{_gpus_in_words(limit)} asked for, this machine has {_gpus_in_words(machine)}"
-        yield Fault(("resources", "gpus"), text)
-    asked = sum(member.gpus for member in config.pool.members)
-    largest = max((member.gpus for member in config.pool.members), default=0)
-    for position, member in enumerate(config.pool.members):
-        if member.gpus > available:
-            yield Fault(
-                ("pool", "members", position, "gpus"),
-                f"{member.name} needs {_gpus_in_words(member.gpus)}, available: {available} "
-                f"({source}); use a smaller base, or gpus: 0 to share the run's device",
-            )
-    if config.resources.keep_all_loaded and asked > available and largest <= available:
-        yield Fault(
-            ("resources", "keep_all_loaded"),
-            f"all members loaded at once need {_gpus_in_words(asked)}, available: {available} "
-            f"({source}); set resources.keep_all_loaded: false, so that they take turns "
-            f"(at most {_gpus_in_words(largest)} at a time)",
-        )

@@ -87,7 +87,9 @@ class MemberSettings(Section):
     reputation: float | None = Field(None, gt=0, le=1e9)
     """Reputation at the start; default: the reputation rule's own."""
     gpus: int = Field(0, ge=0)
-    """GPUs the member holds while loaded; 0 means it shares the run's device."""
+    """GPUs that the member needs. It is only checked, against `resources.gpus`: more than there are
+    is refused, and with `keep_all_loaded` so is a sum that is more. It reserves nothing: the
+    member is on the run's device."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Precision of the weights; auto is bfloat16 where the device computes it well."""
     trust_remote_code: bool = False
@@ -390,7 +392,8 @@ class RaySettings(Section):
     cpus: Positive = 1
     """CPUs that a worker holds, which is also its number of threads."""
     gpus: float = Field(0.0, ge=0)
-    """GPUs that a worker holds; a share such as 0.5 lets two workers use one GPU."""
+    """GPUs that a worker holds, 1 at most, since it computes on one; a share such as 0.5 lets two
+    workers use one GPU. 0: workers compute on CPUs."""
     resources: dict[str, float] = {}
     """Further Ray resources that a worker holds, for placement."""
     adapters: Literal["store", "folder"] = "store"
@@ -400,11 +403,14 @@ class RaySettings(Section):
 
 class ResourceSettings(Section):
     device: str = "auto"
-    """auto, cpu, cuda, or cuda:N."""
+    """auto, cpu, cuda, or cuda:N. With `executor: ray` that of every worker: auto, cpu or cuda, as
+    a worker sees no other GPU than the one that it holds."""
     gpus: int | None = Field(None, ge=0)
-    """GPUs to count with; default: those the machine has."""
+    """What `gpus` of the members are checked against; default: the GPUs that the machine has.
+    More than it has is refused. 0 with `device: auto` means the CPU, save for Ray workers, whose
+    GPUs are those of `ray.gpus`. No other value chooses a device."""
     keep_all_loaded: bool = False
-    """Hold every base at once. Otherwise they take turns."""
+    """Hold every base at once, in every worker where there are some. Otherwise they take turns."""
     batch_size: int = Field(32, ge=1)
     """Requests in one batch of an engine."""
     batch_tokens: int = Field(16384, ge=256)

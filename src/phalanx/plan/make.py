@@ -82,15 +82,6 @@ class Plan:
     notes: tuple[str, ...]
 
     @property
-    def take_turns(self) -> bool:
-        """Whether bases come and go, because not all are held at once."""
-        return any(
-            len([wave for wave in self.placement.of(phase) if wave.server == server]) > 1
-            for phase in ("serve", "train")
-            for server in (False, True)
-        )
-
-    @property
     def seconds(self) -> dict[str, float] | None:
         """Rough seconds of one iteration by phase; None where they cannot be reckoned."""
         return None if self.times is None else self.times.each

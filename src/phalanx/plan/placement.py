@@ -1,9 +1,8 @@
 """Which member goes where: waves of bases, one after another, and whether each fits.
 
-What the code can do is the limit. In one process there is one device, and one base at a time
-(with ``resources.keep_all_loaded`` all of them); worker processes and Ray workers hold one base
-each; a vLLM server holds one base, beside whatever trains. Members behind endpoints need nothing
-here.
+What the code can do is the limit. This process, or each worker process or Ray worker, has one
+device and holds one base at a time (with ``resources.keep_all_loaded`` all of them); a vLLM server
+holds one base, beside whatever trains. Members behind endpoints need nothing here.
 """
 
 from __future__ import annotations
@@ -79,12 +78,16 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Waves of every phase in the order in which they come, and where members without any are."""
+    """Waves of every phase in the order in which they come, and where members without any are.
+
+    ``keeps_all``: every unit holds all bases at once (``resources.keep_all_loaded``).
+    """
 
     units: Units
     waves: tuple[Wave, ...]
     behind: dict[str, tuple[str, ...]]
     scripted: tuple[str, ...]
+    keeps_all: bool
 
     def of(self, phase: str) -> tuple[Wave, ...]:
         return tuple(wave for wave in self.waves if wave.phase == phase)
@@ -123,7 +126,8 @@ def place(
         if member.engine == "openai":
             endpoints[member.endpoint] = (*endpoints.get(member.endpoint, ()), member.name)
     scripted = tuple(member.name for member in members if member.engine == "scripted")
-    return Placement(units, tuple(waves), endpoints, scripted)
+    keeps_all = config.resources.keep_all_loaded
+    return Placement(units, tuple(waves), endpoints, scripted, keeps_all)
 
 
 def _waves(

@@ -22,10 +22,10 @@ from phalanx.plan.units import Units
 from phalanx.plan.work import (
     Asked,
     asked_of,
+    batches_of,
     examples_of,
     judge_request_tokens,
     recruit_examples,
-    steps_of,
     trained,
 )
 from phalanx.pool import contestants
@@ -149,8 +149,11 @@ def _serve(
     asked: dict[str, Asked],
     task: Callable[[Member, Asked], Task],
 ) -> float:
-    """The longer of what goes on side by side: units on their members, a server on its own."""
-    units, here, served, busy = placement.units, 0.0, 0.0, 0
+    """The longer of what goes on side by side: units on batches, a server on its own.
+
+    Units take one batch after another, those of one member too; no more are busy than there are.
+    """
+    units, here, served, batches = placement.units, 0.0, 0.0, 0
     for base in bases:
         for member in base.members:
             wanted = task(member, asked[member.name])
@@ -158,12 +161,12 @@ def _serve(
                 planned = memory.rows_wanted(config, ceil(wanted.read) + wanted.allowed)
                 rows = placement.rows(base, planned)
                 here += _seconds(base, wanted, units, rows)
-                busy += 1
+                batches += ceil(wanted.requests / rows)
             elif member.engine == "vllm":
                 held = placement.serving(base, server=True)
                 rows = held.rows if held else config.vllm.max_concurrency
                 served += _server_seconds(base, wanted, units, rows)
-    return max(here / max(1, min(units.count, busy)), served)
+    return max(here / max(1, min(units.count, batches)), served)
 
 
 def _seconds(base: BasePlan, task: Task, units: Units, rows: int) -> float:
@@ -231,7 +234,7 @@ def _train(
     usual = instruction_tokens + ceil(config.answer.max_new_tokens * USUAL_SHARE)
     examples, settings = examples_of(config, members), config.train
     tokens = 2.0 * examples * usual * settings.epochs
-    batches = ceil(examples / settings.batch_size) * settings.epochs
+    batches = batches_of(examples, settings)
     jobs = [
         _training_seconds(base, units, TRAIN, tokens, batches)
         for base in bases
@@ -251,7 +254,7 @@ def _recruit(
     length, settings = instruction_tokens + RECRUIT_TOKENS, recruit.train
     jobs = [
         _training_seconds(
-            sizes[name], units, TUNE, count * length * settings.epochs, steps_of(count, settings)
+            sizes[name], units, TUNE, count * length * settings.epochs, batches_of(count, settings)
         )
         for name, count in recruit_examples(config).items()
     ]
@@ -320,10 +323,10 @@ def words(units: Units, served: bool) -> str:
             f"{LAYER_S * 1000:g} ms a layer and step"
         )
     else:
-        cores = int(_cores(units))
+        cores = _cores(units)
         parts.append(
-            f"{cores} CPU core{'' if cores == 1 else 's'}, at speeds measured with a 135M model "
-            "on two cores"
+            f"{cores:.3g} CPU core{'' if cores == 1 else 's'}, at speeds measured with a 135M "
+            "model on two cores"
         )
     if units.count > 1:
         parts[0] += f", for each of {units.count} workers"

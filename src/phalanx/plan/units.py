@@ -25,15 +25,16 @@ class Units:
     """``count`` units alike work side by side. ``kind``: here, processes or ray.
 
     ``room`` is the memory of one unit in bytes that may be used, None where unknown. ``cores``
-    are those of one unit, None where unknown. ``card`` is the GPU of one unit, of which it has
-    ``share``. ``one_device``: a vLLM server that is started here uses the same device.
+    are those of one unit, less than one where units share a core, None where unknown. ``card`` is
+    the GPU of one unit, of which it has ``share``. ``known`` off: the units are on a cluster of
+    which nothing is known. ``one_device``: a vLLM server that is started here uses the same device.
     """
 
     machine: Machine
     kind: str
     count: int
     room: int | None
-    cores: int | None
+    cores: float | None
     card: Card | None
     share: float = 1.0
     known: bool = True
@@ -79,10 +80,17 @@ def units_of(config: Config, machine: Machine) -> Units:
     memory = card.memory if card else machine.memory
     count = resources.workers
     room = None if memory is None else _share_of(memory, count, card is not None)
-    cores = resources.threads or machine.cores
     if count > 1:
-        return Units(machine, "processes", count, room, 1, card, 1 / count)
+        cores = _cores_each(1, count, machine)
+        return Units(machine, "processes", count, room, cores, card, 1 / count)
+    threads = resources.threads
+    cores = _cores_each(threads, 1, machine) if threads else machine.cores
     return Units(machine, "here", 1, room, cores, card)
+
+
+def _cores_each(threads: int, count: int, machine: Machine) -> float:
+    """Cores that ``threads`` of one of ``count`` processes keep busy: no more than there are."""
+    return threads if machine.cores is None else min(threads, machine.cores / count)
 
 
 def _share_of(memory: int, count: int, gpu: bool) -> int:
@@ -101,22 +109,28 @@ def device_card(config: Config, machine: Machine) -> Card | None:
 
 def _ray(config: Config, machine: Machine) -> Units:
     ray = config.resources.ray
-    elsewhere = machine.here and ray.address != "local"
+    threads = max(1, floor(ray.cpus))
+    if _elsewhere(config, machine):  # what the driver's machine has says nothing about it
+        return Units(machine, "ray", ray.workers or 1, None, threads, None, known=False)
     fits = room_for(config, machine)
     count = ray.workers or max(1, fits)
-    if elsewhere and fits < 1:
-        return Units(machine, "ray", count, None, floor(ray.cpus) or 1, None, known=False)
     per_node = max(1, fits // (1 if ray.address == "local" else machine.nodes))
     if ray.workers:
         per_node = max(1, min(per_node, ray.workers))
-    cores = max(1, floor(ray.cpus))
-    if ray.gpus > 0 and machine.card is not None:
-        share = min(1.0, ray.gpus)
-        room = int(machine.card.memory * USABLE * share)
-        return Units(machine, "ray", count, room, cores, machine.card, share)
+    cores = _cores_each(threads, per_node, machine)
+    card = machine.card if ray.gpus > 0 and config.resources.device != "cpu" else None
+    if card is not None:
+        room = int(card.memory * USABLE * ray.gpus)
+        return Units(machine, "ray", count, room, cores, card, ray.gpus)
     memory = machine.memory
     room = None if memory is None else _share_of(memory, per_node, gpu=False)
     return Units(machine, "ray", count, room, cores, None)
+
+
+def _elsewhere(config: Config, machine: Machine) -> bool:
+    """Whether members are on a cluster of which nothing is said (``--machine`` says it)."""
+    resources = config.resources
+    return resources.executor == "ray" and resources.ray.address != "local" and machine.here
 
 
 def room_for(config: Config, machine: Machine) -> int:
@@ -124,8 +138,7 @@ def room_for(config: Config, machine: Machine) -> int:
     ray, limits = config.resources.ray, []
     nodes = 1 if ray.address == "local" else machine.nodes
     if ray.gpus > 0:
-        each = machine.gpus / ray.gpus
-        limits.append(floor(1 / ray.gpus) * machine.gpus if ray.gpus < 1 else floor(each))
+        limits.append(floor(1 / ray.gpus) * machine.gpus)
     if machine.cores is not None:
         limits.append(floor(machine.cores / ray.cpus))
     return nodes * min(limits, default=1)
@@ -145,6 +158,7 @@ def unit_faults(config: Config, units: Units) -> Iterator[Fault]:
     else:
         served = any(member.serve == "vllm" for member in config.pool.members)
         used = max(int(units.gpu), tensor_parallel(config) if served else 0)
+        yield from _core_notes(config, units)
         if resources.workers > 1 and units.gpu:
             text = (
                 f"{resources.workers} processes share one GPU, each with weights of its own; leave "
@@ -159,7 +173,8 @@ def unit_faults(config: Config, units: Units) -> Iterator[Fault]:
             yield Fault(("resources", "executor"), text, "note")
     idle = machine.all_gpus - used
     wants = resources.device != "cpu" and resources.gpus != 0
-    if idle >= 1 and machine.all_gpus > 1 and wants and not resources.ray.workers:
+    many = units.known and machine.all_gpus > 1
+    if idle >= 1 and many and wants and not resources.ray.workers:
         yield Fault(
             ("resources", "executor"),
             f"{in_words(machine.all_gpus, 'GPU')} there, of which members use {used:g}; one worker "
@@ -168,17 +183,31 @@ def unit_faults(config: Config, units: Units) -> Iterator[Fault]:
         )
 
 
+def _core_notes(config: Config, units: Units) -> Iterator[Fault]:
+    """Processes and threads that have no core of their own."""
+    resources, cores = config.resources, units.machine.cores
+    if cores is None or units.gpu:
+        return
+    there = f"{in_words(cores, 'CPU core')} there"
+    if resources.workers > cores:
+        text = f"{resources.workers} processes share the {there}, and each takes memory; at most "
+        yield Fault(("resources", "workers"), f"{text}{cores} make a run faster", "note")
+    elif resources.workers == 1 and (resources.threads or 0) > cores:
+        text = f"{resources.threads} threads share the {there}; at most {cores} make a run faster"
+        yield Fault(("resources", "threads"), text, "note")
+
+
 def _ray_faults(config: Config, units: Units) -> Iterator[Fault]:
     ray, machine = config.resources.ray, units.machine
-    asked = ray.workers or 1
-    has = room_for(config, machine)
-    if machine.here and ray.address != "local":
+    if _elsewhere(config, machine):
         text = (
             f"the cluster at {ray.address} is not asked; say what it is with --machine, such as "
             "2x8xh100 (nodes x GPUs)"
         )
         yield Fault(("resources", "ray", "address"), text, "note")
-    elif asked > has:
+        return
+    asked, has = ray.workers or 1, room_for(config, machine)
+    if asked > has:
         parts = [f"cpus: {ray.cpus:g}"] * (machine.cores is not None)
         parts += [f"gpus: {ray.gpus:g}"] * (ray.gpus > 0)
         nodes = 1 if ray.address == "local" else machine.nodes

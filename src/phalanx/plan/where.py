@@ -47,7 +47,8 @@ def _units(plan: Plan) -> str:
     if units.count > 1:
         kind = "Ray workers" if units.kind == "ray" else "worker processes"
         share = f" with {units.share:g} GPU each" if units.gpu else ""
-        device += f"; {units.count} {kind} side by side{share}, one base at a time in each"
+        held = "every base" if plan.placement.keeps_all else "one base at a time"
+        device += f"; {units.count} {kind} side by side{share}, {held} in each"
     return f"{device}."
 
 

@@ -98,8 +98,13 @@ def examples_of(config: Config, members: Sequence[Member]) -> int:
 
 
 def steps_of(examples: int, settings: OptimiserSettings) -> int:
-    """Optimiser steps for one member."""
-    return ceil(ceil(examples / settings.batch_size) / settings.accumulate) * settings.epochs
+    """Optimiser steps for one member: batches are gathered over the ends of epochs."""
+    return ceil(batches_of(examples, settings) / settings.accumulate)
+
+
+def batches_of(examples: int, settings: OptimiserSettings) -> int:
+    """Forward and backward passes for one member."""
+    return ceil(examples / settings.batch_size) * settings.epochs
 
 
 def judge_request_tokens(
