@@ -102,6 +102,8 @@ class Workshop:
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
         Servers on this machine rest meanwhile; the base is put away before they go on.
         """
+        if self._config.vllm.url and self._serves_itself:
+            self.engine("vllm")  # a server that runs already holds its memory, asked or not
         served = self._engines.get("vllm")
         if served is not None:
             served.rest(progress.say)

@@ -19,11 +19,12 @@ import pytest
 
 from phalanx.config.schema import VllmSettings
 from phalanx.engines.hf import HFEngine
-from phalanx.engines.vllm import ServedPool, VllmEngine, served_name
+from phalanx.engines.vllm import ServedPool, VllmEngine
+from phalanx.engines.vllm_names import served_name
 from phalanx.errors import EngineError
 from phalanx.types import Likelihood, Member, Options, Request, Sampling
 from phalanx.weights import Weights
-from tests.server import Abilities, Faults, TestServer
+from tests.server import Abilities, Faults, Raw, TestServer
 from tests.tiny import make_adapter, make_tiny
 
 COMMAND = [sys.executable, "-m", "tests.server"]
@@ -167,6 +168,11 @@ def test_what_may_pass_is_asked_again_and_the_rest_is_a_typed_failure(bases, mon
         server.faults = Faults(error=1.0, most=100)
         failed = engine.respond(asked[:2])
         assert {(r.error.kind, r.error.transient) for r in failed} == {("engine", True)}
+        # The server is there, so connections that are always cut are failures of these requests.
+        server.faults = Faults(cut_connection=1.0, most=100)
+        failed = engine.respond(asked[:2])
+        assert {(r.error.kind, r.error.transient) for r in failed} == {("engine", True)}
+        assert "connection failed" in failed[0].error.message
         server.faults = Faults(hang=1.0, most=100)
         hasty = VllmEngine(VllmSettings(url=server.url, timeout=0.2), ServedPool((member,)))
         failed = hasty.respond(asked[:1])
@@ -177,6 +183,55 @@ def test_what_may_pass_is_asked_again_and_the_rest_is_a_typed_failure(bases, mon
             engine.respond(asked[:1])
         engine.close()
         hasty.close()
+
+
+def test_a_text_that_did_not_end_by_itself_is_never_said_to_have(bases, monkeypatch):
+    monkeypatch.setattr("phalanx.engines.vllm_work._BACKOFF_S", 0.01)
+    member = Member("m", str(bases["one"]), engine="vllm")
+    asked = requests_of(member, wants=WANTS[:1], texts=TEXTS[:1])
+
+    def ended(reason: str | None) -> Raw:
+        return Raw(body={"choices": [{"text": "the cat", "finish_reason": reason}]})
+
+    with TestServer(HFEngine(Weights(device="cpu")), {"base": member}) as server:
+        engine = VllmEngine(VllmSettings(url=server.url), ServedPool((member,)))
+        server.faults.queue([ended("abort"), ended("error"), ended("stop")])  # asked again
+        (reply,) = engine.respond(asked)
+        assert (reply.text, reply.finish_reason) == ("the cat", "stop")
+        server.faults.queue([ended("abort")] * 5)
+        (reply,) = engine.respond(asked)
+        assert (reply.error.kind, reply.error.transient) == ("engine", True)
+        server.faults.queue([ended("repetition")])
+        (reply,) = engine.respond(asked)
+        assert reply.truncated
+        for reason in ("tired", None):
+            server.faults.queue([ended(reason)])
+            (reply,) = engine.respond(asked)
+            assert (reply.error.kind, reply.error.transient) == ("engine", False)
+            assert repr(reason) in reply.error.message
+        engine.close()
+
+
+@pytest.mark.parametrize("kind", ["error", "hang", "cut_connection"])
+def test_stop_ends_the_tries_of_a_request_that_gets_no_answer(kind, bases, monkeypatch):
+    monkeypatch.setattr("phalanx.engines.vllm_work._BACKOFF_S", 30)
+    member = Member("m", str(bases["one"]), engine="vllm")
+    asked = requests_of(member, wants=WANTS[:1], texts=[f"say {n}" for n in range(6)])
+    faults = Faults(most=100, **{kind: 1.0})
+    with TestServer(HFEngine(Weights(device="cpu")), {"base": member}, faults=faults) as server:
+        settings = VllmSettings(url=server.url, max_concurrency=2, timeout=1)
+        engine = VllmEngine(settings, ServedPool((member,)))
+        work = engine.start([[request] for request in asked])
+        deadline = time.monotonic() + 20
+        while faults.met[kind] < 2 and time.monotonic() < deadline:
+            assert work.wait(0.05) == []
+        work.stop()
+        started = time.monotonic()
+        while work.num_open:
+            assert work.wait(0.2) == []  # they count as not begun
+        assert time.monotonic() - started < 10
+        assert faults.met[kind] == 2
+        engine.close()
 
 
 def test_adapters_that_a_restarted_server_lost_are_loaded_again(bases, adapters):

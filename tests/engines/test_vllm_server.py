@@ -139,6 +139,19 @@ def test_nobody_at_the_url():
         vllm_server.connect(VllmSettings(url="http://127.0.0.1:9/v1"))
 
 
+def test_a_server_that_stops_answering_is_an_error_with_the_end_of_its_log(tmp_path):
+    log = tmp_path / "s.log"
+    log.write_text("loading\nCUDA error: out of memory\n")
+    server = vllm_server.Server("http://127.0.0.1:9", "base", None, log=log, sleeps=True)
+    with pytest.raises(
+        EngineError, match=r"did not answer POST /sleep[\s\S]*s.log[\s\S]*out of mem"
+    ):
+        server.sleep()
+    with pytest.raises(EngineError, match="did not answer GET /v1/models"):
+        vllm_server.look(server)
+    assert not server.is_reachable()
+
+
 OWNER = """
 import sys, time
 from pathlib import Path

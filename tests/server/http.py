@@ -170,7 +170,8 @@ class TestServer:
         if route in (("POST", "/sleep"), ("POST", "/wake_up")) and self.can.sleep:
             self.sleeping = path == "/sleep"
             return {"status": "success", "level": query.get("level", ["1"])[0]}
-        if route == ("POST", "/tokenize") or (method == "POST" and path in _ANSWERS):
+        tokenizes = self.can.tokenize and hasattr(self.engine, "weights")
+        if method == "POST" and (path in _ANSWERS or (path == "/tokenize" and tokenizes)):
             if not isinstance(body, dict):
                 raise ApiError(400, "the request body is not a JSON object")
             return self._written(path, body, empty)
@@ -200,13 +201,14 @@ class TestServer:
         return {"object": "list", "data": data}
 
     def _written(self, path: str, body: dict[str, Any], empty: bool) -> Any:
+        member = self.member(body.get("model"))
+        if path == "/tokenize":  # as in vLLM, asleep or not
+            tokenizer = self.engine.weights.tokenizer(member)
+            marked = body.get("add_special_tokens", True)
+            ids = tokenizer(body["prompt"], add_special_tokens=marked)["input_ids"]
+            return {"tokens": ids, "count": len(ids)}
         if self.sleeping:
             raise ApiError(500, "the engine is asleep; wake it first")
-        member = self.member(body.get("model"))
-        if path == "/tokenize":
-            tokenizer = self.engine.weights.tokenizer(member)
-            ids = tokenizer(body["prompt"])["input_ids"]
-            return {"tokens": ids, "count": len(ids)}
         api.refused(self.can, body)
         if path == "/v1/chat/completions":
             ask = api.read_chat(body, member, self.can)

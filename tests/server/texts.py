@@ -38,6 +38,7 @@ class Abilities:
     reasoning: str = ""  # sent as reasoning_content with every chat reply
     lora: bool = True
     sleep: bool = True
+    tokenize: bool = True
 
 
 @dataclass(frozen=True)

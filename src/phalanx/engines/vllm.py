@@ -16,13 +16,13 @@ from pathlib import Path
 
 from phalanx.config.schema import VllmSettings
 from phalanx.engines import vllm_server
+from phalanx.engines.vllm_check import check_base
+from phalanx.engines.vllm_names import BaseKey, base_key, served_name
 from phalanx.engines.vllm_server import ServedBase, Server
 from phalanx.engines.vllm_work import ServedWork
 from phalanx.identity import content_id
 from phalanx.types import Member, Request, Response
-from phalanx.weights import Weights, adapter_hash, resolve_adapter, resolve_model
-
-BaseKey = tuple[str, str, bool]
+from phalanx.weights import Weights, resolve_adapter, resolve_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ def _rank(folder: Path) -> int:
 class VllmEngine:
     """Implements :class:`phalanx.types.ConcurrentEngine` for members served by vLLM.
 
-    ``folder`` gets one log for each server (default: a new temporary folder). ``keep_all`` holds
+    ``folder``, below the run's, gets one log for each server (default: a new temporary folder);
+    adapters that a server has from the run's folder are ours to unload. ``keep_all`` holds
     the servers of all bases at once; otherwise one is stopped before the next starts.
     """
 
@@ -78,6 +79,7 @@ class VllmEngine:
     def __post_init__(self) -> None:
         self._servers: dict[BaseKey, Server] = {}
         self._ours: dict[BaseKey, dict[str, None]] = {}
+        self._checked: set[BaseKey] = set()
         self._work: ServedWork | None = None
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -114,19 +116,32 @@ class VllmEngine:
         """There is nothing to take up: a server is started anew with each run."""
 
     def close(self) -> None:
-        """Give up what is under way and stop the servers that were started here."""
+        """Give up what is under way and stop the servers that were started here.
+
+        A server of somebody else is left awake where :meth:`rest` put it to sleep. Raises
+        EngineError where it does not wake.
+        """
         if self._work is not None:
             self._work.give_up()
         self._join()
-        for server in self._servers.values():
+        servers = list(self._servers.values())
+        left_asleep = [s for s in servers if s.process is None and s.was_put_to_sleep]
+        for server in servers:
             server.stop()
         self._servers.clear()
+        for server in left_asleep:
+            server.wake()
 
     def rest(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Free the device for training: sleep, or stop where a server cannot; ``keep`` does not."""
+        """Free the device for training: sleep, or stop where a server cannot; ``keep`` does not.
+
+        The server at ``vllm.url`` holds its memory even where nothing was asked of it yet.
+        """
         self._join()
         if self.settings.between_phases == "keep":
             return
+        if self.settings.url and self.settings.between_phases == "sleep" and not self._servers:
+            self._connect(base_key(self.pool.members[0]))
         for key, server in list(self._servers.items()):
             if server.asleep:
                 continue
@@ -151,17 +166,32 @@ class VllmEngine:
         """The server of a base: running, awake. Raises EngineError where it cannot be."""
         server = self._servers.get(key)
         if server is None:
-            if self.settings.url:
-                server = vllm_server.connect(self.settings)
-            else:
-                if not self.keep_all:
-                    self._stop_others()
-                base = self.pool.base(key)
-                server = vllm_server.start(base, self.settings, self._log(key), should_stop)
-            self._servers[key], self._ours[key] = server, {}
+            server = self._connect(key) if self.settings.url else self._start(key, should_stop)
         server.check_alive()
         if server.asleep:
             server.wake()
+        if server.process is None and key not in self._checked:
+            member = next(member for member in self.pool.members if base_key(member) == key)
+            check_base(server, member, self.texts)
+            self._checked.add(key)
+        return server
+
+    def _start(self, key: BaseKey, should_stop: Callable[[], bool]) -> Server:
+        if not self.keep_all:
+            self._stop_others()
+        base = self.pool.base(key)
+        server = vllm_server.start(base, self.settings, self._log(key), should_stop)
+        self._servers[key], self._ours[key] = server, {}
+        return server
+
+    def _connect(self, key: BaseKey) -> Server:
+        """Adapters of this run that an earlier start of it has left there are ours."""
+        server = vllm_server.connect(self.settings)
+        self._servers[key], self._ours[key] = server, {}
+        if self.folder is not None:
+            run = self.folder.resolve().parent
+            left = [name for name, root in server.loaded.items() if run in Path(root).parents]
+            self._ours[key] = dict.fromkeys(left)
         return server
 
     def names(self, key: BaseKey, members: Sequence[Member]) -> dict[Member, str]:
@@ -221,19 +251,3 @@ class VllmEngine:
         if self._work is not None:
             self._work.join()
             self._work = None
-
-
-def base_key(member: Member) -> BaseKey:
-    return (member.base, member.dtype, member.trust_remote_code)
-
-
-def served_name(member: Member) -> str | None:
-    """The adapter's name on a server, such as ``ada@2.1f0c9a3b``; None for a bare base.
-
-    The content's hash is in it, so that another run's adapter is never taken for this one.
-    """
-    if member.adapter is None:
-        return None
-    folder = resolve_adapter(member.adapter, member.name)
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", member.name)
-    return f"{name}@{member.version}.{adapter_hash(folder)[:8]}"

@@ -15,9 +15,10 @@ from phalanx.chat import ChatFormat, clean_text
 from phalanx.engines.hf_options import OptionTree, Path
 from phalanx.engines.hf_prompts import Prompt, shorten
 from phalanx.errors import EngineError
-from phalanx.types import Failure, Likelihood, Request, Response, Sampling
+from phalanx.types import Failure, FinishReason, Likelihood, Request, Response, Sampling
 
 Body = dict[str, Any]
+_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "length"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,26 @@ def sampling_body(job: Job) -> Body:
     }
 
 
+def broken_off(choice: Mapping[str, Any]) -> Failure | None:
+    """What it amounts to that the server ended the request itself; None where it did not."""
+    reason = choice.get("finish_reason")
+    if reason not in ("abort", "error"):
+        return None
+    text = f"the vLLM server broke the request off (finish_reason {reason})"
+    return Failure("engine", text, transient=True)
+
+
 def read_sampling(job: Job, choice: Mapping[str, Any]) -> Response:
-    """Text up to the first end token; without one, the token limit cut it off."""
+    """Text up to the first end token. A limit cut it off where the reply says so.
+
+    vLLM's ``repetition`` is a limit as well: the text was going round in circles.
+    """
     ids = choice.get("token_ids")
-    finish = "length" if choice.get("finish_reason") == "length" else "stop"
+    reason = choice.get("finish_reason")
+    finish = _FINISH.get(reason) if isinstance(reason, str) else None
+    if finish is None:
+        text = f"the vLLM server ended the text for a reason that is not known here: {reason!r}"
+        return Response(job.request.id, error=Failure("engine", text))
     if isinstance(ids, list):
         end = next((at for at, token in enumerate(ids) if token in job.chat.stop_ids), None)
         ids = ids[:end]

@@ -33,6 +33,10 @@ _POLL_S = 0.1
 _REST_S = 300.0
 
 
+class StartStopped(EngineError):
+    """A start was called off, as was asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServedBase:
     """What a server is started with. ``source`` is a folder or a hub id.
@@ -63,6 +67,10 @@ class Server:
     asleep: bool = False
     sleeps: bool = False
     """Whether it was started so that it can sleep."""
+    root: str = ""
+    """The folder or hub id of the base, as the server tells it."""
+    was_put_to_sleep: bool = False
+    """Whether it sleeps because of :meth:`sleep`, not of somebody else."""
 
     def check_alive(self) -> None:
         """Raises EngineError with the end of the log where the process has ended."""
@@ -95,8 +103,13 @@ class Server:
         status, _ = self.post("/sleep?level=1", timeout=_REST_S)
         if status != 200:
             return False
+        self.was_put_to_sleep = self.learn_whether_asleep()
+        return self.asleep
+
+    def learn_whether_asleep(self) -> bool:
+        """One without sleep mode, or that does not tell, is awake."""
         status, body = self.get("/is_sleeping")
-        self.asleep = status == 200 and bool(body.get("is_sleeping"))
+        self.asleep = status == 200 and isinstance(body, dict) and bool(body.get("is_sleeping"))
         return self.asleep
 
     def wake(self) -> None:
@@ -104,7 +117,7 @@ class Server:
         status, body = self.post("/wake_up", timeout=_REST_S)
         if status != 200:
             raise EngineError(f"the vLLM server at {self.url} did not wake: {status} {body}")
-        self.asleep = False
+        self.asleep = self.was_put_to_sleep = False
 
     def load_adapter(self, name: str, folder: str) -> None:
         """Raises EngineError where the server refuses it."""
@@ -125,11 +138,33 @@ class Server:
         if status not in (200, 404):
             raise EngineError(f"the vLLM server did not unload {name}: {status} {said}")
 
+    def health(self, timeout: float = 60.0) -> int:
+        """The status of /health. Raises OSError where nobody answers."""
+        return _call("GET", f"{self.url}/health", None, timeout)[0]
+
+    def is_reachable(self) -> bool:
+        try:
+            return self.health() == 200
+        except OSError:
+            return False
+
     def get(self, path: str, timeout: float = 60.0) -> tuple[int, Any]:
-        return _call("GET", self.url + path, None, timeout)
+        """Status and body. Raises EngineError, with the end of the log, where nobody answers."""
+        return self._talk("GET", path, None, timeout)
 
     def post(self, path: str, body: Any = None, timeout: float = 60.0) -> tuple[int, Any]:
-        return _call("POST", self.url + path, body or {}, timeout)
+        """Status and body. Raises EngineError, with the end of the log, where nobody answers."""
+        return self._talk("POST", path, body or {}, timeout)
+
+    def _talk(self, method: str, path: str, body: Any, timeout: float) -> tuple[int, Any]:
+        try:
+            return _call(method, self.url + path, body, timeout)
+        except OSError as error:
+            self.check_alive()
+            log = f"; the end of {self.log}:\n{self.tail()}" if self.log else ""
+            raise EngineError(
+                f"the vLLM server at {self.url} did not answer {method} {path}: {error}{log}"
+            ) from error
 
 
 def start(
@@ -180,16 +215,17 @@ def _start(
 
 
 def connect(settings: VllmSettings) -> Server:
-    """The server at ``vllm.url``. Raises EngineError where none answers there."""
+    """The server at ``vllm.url``, asleep or not. Raises EngineError where none answers there."""
     url = settings.url.rstrip("/").removesuffix("/v1")
     server = Server(url, "", None, sleeps=settings.between_phases == "sleep")
     try:
-        status, _ = server.get("/health")
+        status = server.health()
     except OSError as error:
         raise EngineError(f"no vLLM server answers at {url} (vllm.url): {error}") from error
     if status != 200:
         raise EngineError(f"{url}/health (vllm.url) says {status}, not 200; is it a vLLM server?")
     look(server)
+    server.learn_whether_asleep()
     return server
 
 
@@ -233,10 +269,10 @@ def _wait(server: Server, settings: VllmSettings, stopped: Callable[[], bool]) -
     while True:
         server.check_alive()
         with contextlib.suppress(OSError):  # it does not listen yet
-            if server.get("/health", timeout=5.0)[0] == 200:
+            if server.health(timeout=5.0) == 200:
                 break
         if stopped():
-            raise EngineError("stopped while a vLLM server was starting")
+            raise StartStopped("stopped while a vLLM server was starting")
         if time.monotonic() > deadline:
             raise EngineError(
                 f"the vLLM server was not ready within {settings.start_timeout:g} s "
@@ -254,6 +290,7 @@ def look(server: Server) -> None:
     if not bases:
         raise EngineError(f"{server.url}/v1/models names no base model: {status} {body}")
     server.base_name = server.base_name or bases[0]["id"]
+    server.root = str(bases[0].get("root") or "")
     server.context_length = bases[0].get("max_model_len")
     server.loaded = {m["id"]: str(m.get("root", "")) for m in models if m.get("parent")}
 

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import queue
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from phalanx.engines import vllm_asking as asking
 from phalanx.engines.hf_options import OptionTree
+from phalanx.engines.http_work import HttpWork
 from phalanx.engines.vllm_asking import Body, Job
-from phalanx.engines.vllm_server import MAX_LOGPROBS, Server, http_client
+from phalanx.engines.vllm_names import BaseKey, base_key
+from phalanx.engines.vllm_server import MAX_LOGPROBS, Server, StartStopped, http_client
 from phalanx.errors import EngineError
 from phalanx.identity import derived_random
 from phalanx.types import Failure, Member, Options, Request, Response, Sampling
 
 if TYPE_CHECKING:
-    from phalanx.engines.vllm import BaseKey, VllmEngine
+    from phalanx.engines.vllm import VllmEngine
 
 MAX_TRIES = 5
 """Times that a request is sent while the server does not answer it properly."""
 _BACKOFF_S = 0.5
 _OLD_TOP = 20
 """The likeliest tokens that every vLLM gives; asked for where ids of choice are not known."""
+
+
+class _Dropped(Exception):
+    """The work was stopped between two tries: this request is as if it had not begun."""
 
 
 class _Failed(Exception):
@@ -50,99 +56,74 @@ class _Phase:
     num_renewed: int = 0
 
 
-class ServedWork:
+class ServedWork(HttpWork):
     """Implements :class:`phalanx.types.Work`. Batches are single requests.
 
     Servers take turns: all requests to one base are answered before the next base's server starts.
+    After :meth:`stop` no request is sent again; one whose tries so far came to nothing counts as
+    not begun.
     """
 
     def __init__(self, engine: VllmEngine, batches: Sequence[Sequence[Request]]) -> None:
+        super().__init__(batches, self._end_pauses)
         self._engine = engine
-        self._batches = batches
-        self._ended: queue.SimpleQueue[tuple[int, list[Response]] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._num_begun = self._num_returned = 0
-        self._stopped = self._given_up = False
-        self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="phalanx-vllm", daemon=True)
         self._thread.start()
-
-    @property
-    def num_open(self) -> int:
-        with self._lock:
-            total = self._num_begun if self._stopped else len(self._batches)
-            return total - self._num_returned
-
-    def wait(self, seconds: float) -> list[tuple[int, list[Response]]]:
-        """What has ended. Raises EngineError where a server is broken, after what ended before."""
-        found: list[tuple[int, list[Response]]] = []
-        try:
-            item = self._ended.get(timeout=seconds) if seconds else self._ended.get_nowait()
-            while True:
-                if item is not None:
-                    found.append(item)
-                item = self._ended.get_nowait()
-        except queue.Empty:
-            pass
-        self._num_returned += len(found)
-        if not found and self._error is not None and not self._thread.is_alive():
-            if isinstance(self._error, EngineError):
-                raise self._error
-            raise EngineError(
-                f"the vLLM engine failed: {type(self._error).__name__}: {self._error}"
-            ) from self._error
-        return found
-
-    def stop(self) -> None:
-        """Begin nothing more."""
-        with self._lock:
-            self._stopped = True
 
     def give_up(self) -> None:
         """Drop what is under way; its responses are lost."""
         self.stop()
-        self._given_up = True
-        loop, task = self._loop, self._task
-        if loop is not None and task is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
+        self._in_loop(lambda task: task.cancel())
 
     def join(self) -> None:
         """Wait until the thread has ended."""
         self._thread.join()
+
+    def _end_pauses(self) -> None:
+        self._in_loop(lambda _: self._stopping.set())
+
+    def _in_loop(self, do: Callable[[asyncio.Task[None]], object]) -> None:
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is under way
+                loop.call_soon_threadsafe(do, task)
 
     # In the thread.
 
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except asyncio.CancelledError:
-            pass  # given up
+        except (asyncio.CancelledError, StartStopped):
+            pass  # given up, or stopped before anything began
         except BaseExceptionGroup as group:
-            self._error = group.exceptions[0]  # the first one ended the others
+            self._broken(group.exceptions[0])  # the first one ended the others
         except BaseException as error:
-            self._error = error
-        self._ended.put(None)  # wakes whoever waits
+            self._broken(error)
+        self.over()
+
+    def _broken(self, error: BaseException) -> None:
+        if not isinstance(error, EngineError):
+            text = f"the vLLM engine failed: {type(error).__name__}: {error}"
+            error, error.__cause__ = EngineError(text), error
+        self.fail(error)
 
     async def _run(self) -> None:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self._given_up:
-            return
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         groups: dict[BaseKey, dict[Member, list[int]]] = {}
-        from phalanx.engines.vllm import base_key
-
-        for number, (request,) in enumerate(self._batches):
+        for number, (request,) in enumerate(self.batches):
             of_base = groups.setdefault(base_key(request.member), {})
             of_base.setdefault(request.member, []).append(number)
         for key in sorted(groups, key=lambda key: not self._engine.is_up(key)):
-            if not self._stopped:
+            if not self.stopped:
                 await self._serve(key, groups[key])
 
     async def _serve(self, key: BaseKey, members: Mapping[Member, list[int]]) -> None:
         """All requests to one base, at most ``max_concurrency`` at once, adapter by adapter."""
         engine = self._engine
-        server = await asyncio.to_thread(engine.ready, key, lambda: self._stopped)
+        server = await asyncio.to_thread(engine.ready, key, lambda: self.stopped)
         names = await asyncio.to_thread(engine.names, key, list(members))
         numbers = deque(number for of_member in members.values() for number in of_member)
         most = min(engine.settings.max_concurrency, len(numbers))
@@ -156,18 +137,18 @@ class ServedWork:
                     group.create_task(self._answer_all(phase, numbers))
 
     async def _answer_all(self, phase: _Phase, numbers: deque[int]) -> None:
-        while numbers:
-            with self._lock:
-                if self._stopped:
-                    return
-                number = numbers.popleft()
-                self._num_begun += 1
-            (request,) = self._batches[number]
+        while numbers and not self.stopped:
+            number = numbers.popleft()
+            self.begin((number, 0))
+            (request,) = self.batches[number]
             try:
                 response = await self._answer(phase, request)
             except _Failed as failed:
                 response = Response(request.id, error=failed.failure)
-            self._ended.put((number, [response]))
+            except _Dropped:
+                self._begun.discard(number)
+                return
+            self.put((number, 0), response)
 
     async def _answer(self, phase: _Phase, request: Request) -> Response:
         engine, want = self._engine, request.want
@@ -215,41 +196,54 @@ class ServedWork:
         return found
 
     async def _ask(self, phase: _Phase, job: Job, body: Body) -> Mapping[str, Any]:
-        """The first choice of the reply; tries again what may pass. Raises _Failed, EngineError."""
+        """The first choice of the reply; tries again what may pass.
+
+        Raises _Failed, _Dropped, and EngineError where the server is not there any more.
+        """
         client = http_client()
         failure = Failure("engine", "not sent")
+        cut: Exception | None = None
         for number in range(MAX_TRIES):
             if number:
                 rng = derived_random("backoff", job.request.id, number)
-                await asyncio.sleep(_BACKOFF_S * 2**number * (0.5 + rng.random()))
+                await self._pause(_BACKOFF_S * 2**number * (0.5 + rng.random()))
+            cut = None
             renewed = phase.num_renewed
             sent = {**body, "model": phase.names[job.request.member]}
             try:
                 reply = await phase.session.post(f"{phase.server.url}/v1/completions", json=sent)
-            except client.TimeoutException as error:
+            except (client.ReadTimeout, client.WriteTimeout) as error:
                 limit = self._engine.settings.timeout
                 text = f"no reply within {limit:g} s (vllm.timeout): {type(error).__name__}"
                 failure = Failure("timeout", text, transient=True)
             except client.TransportError as error:
                 text = f"the connection failed: {type(error).__name__}: {error}"
-                failure = Failure("engine", text, transient=True)
+                failure, cut = Failure("engine", text, transient=True), error
             else:
                 choice = _choice(reply) if reply.status_code == 200 else None
-                if choice is not None:
+                broken = _failure(reply) if choice is None else asking.broken_off(choice)
+                if choice is not None and broken is None:
                     return choice
-                failure = _failure(reply)
+                failure = broken
                 if reply.status_code == 404:
                     await self._renew(phase, renewed)
                 elif not failure.transient:
                     break
             phase.server.check_alive()
-        if "connection failed" in failure.message:
+        if cut is not None and not await asyncio.to_thread(phase.server.is_reachable):
             raise EngineError(
                 f"the vLLM server at {phase.server.url} cannot be reached any more "
                 f"({failure.message}); everything answered is recorded, and the same command goes "
                 "on from here"
-            )
+            ) from cut
         raise _Failed(failure)
+
+    async def _pause(self, seconds: float) -> None:
+        """Raises _Dropped as soon as the work is stopped."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        if self.stopped:
+            raise _Dropped
 
     async def _renew(self, phase: _Phase, seen: int) -> None:
         """Load the adapters again, once for all the requests that missed them."""
