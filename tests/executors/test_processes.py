@@ -108,6 +108,39 @@ def test_what_cannot_travel_is_an_error_and_the_worker_lives_on(executor):
     assert len(list(executor.map(work.process_id, [1]))) == 1
 
 
+def test_a_job_that_fails_lets_those_under_way_end_and_no_other_begin(executor, tmp_path):
+    before = set(executor.map(work.sleep_and_say_where, [0.5, 0.5]))
+    under_way, waiting = str(tmp_path / "under way"), str(tmp_path / "waiting")
+    arrived = []
+    jobs = [("", 0.2), (under_way, 1.0), (waiting, 0.0)]
+    with pytest.raises(TrainingError, match=r"failed after 0\.2 s"):
+        list(executor.map(work.fail_or_touch, jobs, arrived=lambda *one: arrived.append(one)))
+    assert arrived == [(1, under_way)]
+    assert not os.path.exists(waiting)
+    assert set(executor.map(work.sleep_and_say_where, [0.2, 0.2])) == before
+
+
+def test_of_two_jobs_that_fail_the_first_is_told(executor):
+    list(executor.map(work.sleep_and_say_where, [0.5, 0.5]))
+    with pytest.raises(TrainingError, match=r"failed after 0\.2 s"):
+        list(executor.map(work.fail_or_touch, [("", 0.8), ("", 0.2)]))
+    assert len(list(executor.map(work.process_id, [1, 2]))) == 2
+
+
+def test_stopping_while_others_end_after_a_failure_ends_them_at_once(executor, tmp_path):
+    failing = [("", 0.2), (str(tmp_path / "never"), 60.0)]
+
+    def poll() -> None:
+        if time.monotonic() - started > 4:
+            raise Interrupted("stopped")
+
+    started = time.monotonic()
+    with pytest.raises(Interrupted):
+        list(executor.map(work.fail_or_touch, failing, poll))
+    assert time.monotonic() - started < 20
+    assert not (tmp_path / "never").exists()
+
+
 def test_stopping_ends_the_workers_at_once(executor):
     def poll() -> None:
         if time.monotonic() - started > 3:

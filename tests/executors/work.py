@@ -34,6 +34,20 @@ def fail(_: int) -> None:
     raise TrainingError("the loss is not finite")
 
 
+def fail_or_touch(job: tuple[str, float]) -> str:
+    """After some seconds: make the file, or fail where there is no name for it."""
+    path, seconds = job
+    time.sleep(seconds)
+    if not path:
+        raise TrainingError(f"failed after {seconds} s")
+    Path(path).touch()
+    return path
+
+
+def loaded(names: list[str]) -> list[str]:
+    return [name for name in names if name in sys.modules]
+
+
 def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.errors import EngineError
+from phalanx.errors import EngineError, Interrupted
 
 # A job whose worker died this often is given up: it is the likely cause.
 MAX_LOSSES = 3
@@ -82,25 +82,38 @@ class WorkerExecutor(ABC):
         """Results in the order of the jobs. ``poll`` is called several times a second.
 
         ``arrived(number, result)`` is called as each job ends; what it returns is handed on.
-        Raises what a job raised, what ``poll`` raises, and EngineError for a job that costs its
-        worker's life again and again; workers that are busy then are ended.
+        Raises what a job raised, and EngineError for a job that costs its worker's life again
+        and again: nothing more is begun then, what is under way ends and arrives, and the first
+        error is the one that is raised. Where ``poll`` raises Interrupted, on KeyboardInterrupt,
+        and where the results are not wanted any more, workers that are busy are ended at once.
         """
         work = self.start(function, jobs, keys, report)
         ended: dict[int, Any] = {}
+
+        def take() -> None:
+            for at, result in work.wait(POLL_S):
+                ended[at] = arrived(at, result)
+
         try:
             for number in range(len(jobs)):
                 while number not in ended:
                     poll()
-                    for at, result in work.wait(POLL_S):
-                        ended[at] = arrived(at, result)
+                    take()
                 poll()
                 yield ended.pop(number)
-        except BaseException:
+        except BaseException as error:
             work.stop()
-            if work.num_busy:
-                self.close()
-                self._work = None
+            try:
+                if isinstance(error, Exception) and not isinstance(error, Interrupted):
+                    _wind_down(work, poll, take)
+            finally:
+                self._end_if_busy(work)
             raise
+
+    def _end_if_busy(self, work: Sharing) -> None:
+        if work.num_busy:
+            self.close()
+            self._work = None
 
     @abstractmethod
     def open(self) -> None:
@@ -171,7 +184,8 @@ class Sharing:
             left = 0.0 if self._ended or self._failed else max(0.0, until - time.monotonic())
             for event in self._workers.events(left, self._report):
                 self._take(event)
-            self._feed()
+            if not self._failed:  # whoever waits is told first, and may want no more begun
+                self._feed()
             if left <= 0 or self._ended or self._failed:
                 break
         if not self._ended and self._failed:
@@ -262,6 +276,19 @@ class Station:
             return True, function(job)
         except Exception as error:
             return False, error
+
+
+def _wind_down(work: Sharing, poll: Callable[[], None], take: Callable[[], None]) -> None:
+    """Wait for what is under way in stopped work. Raises what ``poll`` raises, and nothing else."""
+    while count := work.num_open:
+        poll()
+        try:
+            take()
+        except Exception:
+            # A job that failed too: the first error is the one that is told. Where none has
+            # ended, the executor itself is broken, and nothing more will come of it.
+            if work.num_open == count:
+                return
 
 
 def _shared(one: Key, other: Key) -> int:
