@@ -161,6 +161,13 @@ def test_results_errors_and_reports_travel(executor):
     assert sum(steps) == 7
 
 
+def test_steps_of_work_that_nobody_watched_are_not_counted_later(executor):
+    list(executor.map(work.report_steps, [5, 5, 5]))
+    steps = []
+    list(executor.map(work.report_and_sleep, [(2, 1.5), (1, 1.5)], report=steps.append))
+    assert sum(steps) == 3
+
+
 def test_a_lost_worker_costs_its_own_job_and_a_deadly_job_is_named(executor, tmp_path):
     found = list(executor.map(work.die_unless_there, [str(tmp_path / "mark")]))
     assert len(found) == 1
@@ -183,14 +190,22 @@ def test_a_base_that_a_node_lacks_is_an_error_that_names_the_node(cluster, bases
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_a_local_cluster_does_not_outlive_its_driver(tmp_path, sent):
-    """Killed, or interrupted by Ctrl-C, which reaches the whole process group."""
+    """Killed, or interrupted by Ctrl-C, which reaches the whole process group.
+
+    It has the one CPU that the driver may use, not all of the machine.
+    """
     pid_file = tmp_path / "pid"
     script = tmp_path / "driver.py"
     script.write_text(
+        "import os\n"
+        "import ray\n"
         "from phalanx.config.schema import RaySettings\n"
         "from phalanx.executors.ray import RayExecutor\n"
         "from tests.executors import work\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "executor = RayExecutor(RaySettings(workers=1), work.set_up, ('tool',))\n"
+        "executor.open()\n"
+        "assert ray.cluster_resources()['CPU'] == 1\n"
         f"list(executor.map(work.write_id_and_sleep, [{str(pid_file)!r}]))\n",
         encoding="utf-8",
     )

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from phalanx.config.machine import cores
 from phalanx.config.schema import RaySettings
 from phalanx.errors import ConfigError, EngineError, MissingPackage
 from phalanx.executors.sharing import (
@@ -59,24 +60,28 @@ class Worker:
         self._reported = 0
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1)
-        self._station = self._thread.submit(Station, setup, self._report, arguments).result()
+        self._station = self._thread.submit(Station, setup, self._report, arguments)
 
     def place(self) -> str:
-        """The version that is installed here; that this answers means that the worker is ready."""
+        """The version that is installed here; that this answers means that the worker is there.
+
+        It may still be at its set-up, which the first job waits for.
+        """
         return __version__
 
-    def run(self, function: Function, job: Any) -> tuple[bool, Any]:
-        ok, value = self._thread.submit(self._station.do, function, job).result()
+    def run(self, function: Function, job: Any) -> tuple[bool, Any, int]:
+        """What :meth:`Station.do` says, and what this worker has reported by then."""
+        station = self._station.result()
+        ok, value = self._thread.submit(station.do, function, job).result()
         if not ok and isinstance(value, EngineError):
             node = _ray().util.get_node_ip_address()
             value = EngineError(f"on node {node} ({socket.gethostname()}): {value}")
-        return ok, value
+        return ok, value, self.reports()
 
     def reports(self) -> int:
-        """What was reported since the last time."""
+        """What was reported in this worker's life."""
         with self._lock:
-            amount, self._reported = self._reported, 0
-        return amount
+            return self._reported
 
     def _report(self, amount: int) -> None:
         with self._lock:
@@ -103,6 +108,7 @@ class RayExecutor(WorkerExecutor):
         self._actors: dict[int, Any] = {}
         self._ready: set[int] = set()
         self._pending: dict[Any, tuple[Kind, int]] = {}
+        self._told: dict[int, int] = {}
         self._hired = 0
         self._false_starts = 0
         self._hire_at: list[float] = []
@@ -150,6 +156,7 @@ class RayExecutor(WorkerExecutor):
         self._actors.clear()
         self._ready.clear()
         self._pending.clear()
+        self._told.clear()
         self._hire_at.clear()
         self.last.clear()
         self._joined = False
@@ -183,34 +190,47 @@ class RayExecutor(WorkerExecutor):
                 found.append(self._replace(worker, kind, error))
                 continue
             if kind == "run":
-                found.append(Ended(worker, *value))
-            elif kind == "reports" and report is not None:
-                report(value)
+                *ended, total = value
+                found.append(Ended(worker, *ended))
+                self._tell(worker, total, report)
+            elif kind == "reports":
+                self._tell(worker, value, report)
             elif kind == "place":
                 self._welcome(worker, value)
         self._refuse_endless_waiting()
         return found
 
+    def _tell(self, worker: int, total: int, report: Callable[[int], None] | None) -> None:
+        """Hand on what a worker has reported since it last said so.
+
+        Answers overtake each other. A job's last steps come with its end, so that none are left
+        for the next job's bar.
+        """
+        new = total - self._told.get(worker, 0)
+        if new > 0:
+            self._told[worker] = total
+            if report is not None:
+                report(new)
+
     def _count(self) -> int:
         """How many workers there will be. Raises ConfigError where there is no room for them."""
         ray, ask, wanted = _ray(), self.asked, self._settings.workers
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        room = sum(_fits(node, ask) for node in nodes)
+        room = _room(nodes, ask)
         until = time.monotonic() + _ROOM_S
-        free = min(room, _fits(ray.available_resources(), ask))
+        left = _free()
+        free = min(room, _room(left, ask))
         while room >= (wanted or 1) and free < (wanted or room) and time.monotonic() < until:
             time.sleep(POLL_S)
-            free = min(room, _fits(ray.available_resources(), ask))
+            left = _free()
+            free = min(room, _room(left, ask))
         if free >= (wanted or 1):
             return wanted or free
-        left = ray.available_resources()
-        have = [_amounts({name: node.get(name, 0) for name in ask}) for node in nodes]
         raise ConfigError(
             f"resources.ray asks for {wanted or 1} workers with {_amounts(ask)} each; the cluster "
             f"at '{self._settings.address}' has room for {free}. Its {len(nodes)} nodes have "
-            f"{'; '.join(have) or 'nothing'}; free are "
-            f"{_amounts({name: left.get(name, 0) for name in ask})}. Ask for fewer workers, or for "
-            "less per worker (cpus, gpus, resources), or add nodes"
+            f"{_each(nodes, ask)}; free are {_each(left, ask)}. Ask for fewer workers, or for less "
+            "per worker (cpus, gpus, resources), or add nodes"
         )
 
     def _hire(self) -> None:
@@ -312,6 +332,7 @@ def _connect(address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
         options["include_dashboard"] = False
+        options["num_cpus"] = cores()  # Ray itself counts those that are not ours to use, too
     try:
         _refuse_silence(address)
         with _loopback(address):
@@ -348,9 +369,46 @@ def _loopback(address: str) -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+def _free() -> list[dict[str, float]]:
+    """What is free by now, node by node: leftovers of two nodes do not add up to a worker."""
+    from ray._private.state import available_resources_per_node
+    from ray.util.client import ray as client
+
+    ray = _ray()
+    if client.is_connected():  # an address ray://: only the cluster's side can say
+        found = ray.get(ray.remote(num_cpus=0)(available_resources_per_node).remote())
+    else:
+        found = available_resources_per_node()
+    return list(found.values())
+
+
+def _room(nodes: Sequence[Mapping[str, float]], ask: Mapping[str, float]) -> int:
+    return sum(_fits(node, ask) for node in nodes)
+
+
 def _fits(have: Mapping[str, float], ask: Mapping[str, float]) -> int:
-    return min(math.floor(have.get(name, 0) / amount + _ROUND) for name, amount in ask.items())
+    """Workers that one node has room for."""
+    return min(_times(name, have.get(name, 0.0), amount) for name, amount in ask.items())
+
+
+def _times(name: str, have: float, amount: float) -> int:
+    """How often an amount can be had. A share of a GPU is had from one GPU, not from two.
+
+    >>> _times("GPU", 2.0, 0.6), _times("GPU", 1.5, 0.5), _times("CPU", 2.0, 0.6)
+    (2, 3, 3)
+    """
+    if name != "GPU" or amount >= 1:
+        return math.floor(have / amount + _ROUND)
+    whole = math.floor(have + _ROUND)  # what is left beside them is of a GPU that others share
+    each, left = (math.floor(part / amount + _ROUND) for part in (1.0, have - whole))
+    return whole * each + left
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in resources.items())
+
+
+def _each(nodes: Sequence[Mapping[str, float]], ask: Mapping[str, float]) -> str:
+    """``CPU 1; CPU 4``: what every node has of that which is asked for."""
+    words = [_amounts({name: node.get(name, 0) for name in ask}) for node in nodes]
+    return "; ".join(words) or "nothing"
