@@ -1,4 +1,4 @@
-"""The records that flow through Phalanx, and the two protocols that move them.
+"""The records that flow through Phalanx, and the protocols that move them.
 
 Every record is frozen. A worked example stands in each docstring; read this file first and the
 rest of the package is plumbing. Directions are always spelled out (``left``/``right``,
@@ -7,7 +7,7 @@ rest of the package is plumbing. Directions are always spelled out (``left``/``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -414,9 +414,3 @@ class Progress(Protocol):
     def finish(self, note: str = "") -> None: ...
 
     def say(self, text: str) -> None: ...
-
-
-class Executor(Protocol):
-    """``map(function, jobs)``: results in the order of the jobs, one at a time as they end."""
-
-    def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[Any]: ...
