@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config.schema import Config, ResourceSettings
-from phalanx.engines.pooled import PooledEngine
+from phalanx.engines.pooled import PooledEngine, job_key
 from phalanx.errors import ConfigError
 from phalanx.executors.local import LocalExecutor
 from phalanx.executors.processes import ProcessExecutor
@@ -46,12 +47,13 @@ class Workshop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for engine in self._engines.values():
-            engine.close()
-        if self._workers is not None:
-            self._workers.close()
-        if self._weights is not None:
-            self._weights.close()
+        with ExitStack() as stack:  # backwards; all of them, also where one raises
+            if self._weights is not None:
+                stack.callback(self._weights.close)
+            if self._workers is not None:
+                stack.callback(self._workers.close)
+            for engine in self._engines.values():
+                stack.callback(engine.close)
 
     @property
     def weights(self) -> Weights:
@@ -70,7 +72,8 @@ class Workshop:
             from phalanx.executors.ray import RayExecutor
 
             threads = max(1, int(resources.ray.cpus))
-            cluster = RayExecutor(resources.ray, _set_up_worker, (resources, threads))
+            setup = (_of_a_ray_worker(resources), threads)
+            cluster = RayExecutor(resources.ray, _set_up_worker, setup)
             if resources.ray.adapters == "store":
                 self._sender = Sender(cluster.put)
             self._workers = cluster
@@ -100,7 +103,8 @@ class Workshop:
         """Run training jobs here, or on the workers where there are any; results in order.
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
-        Servers on this machine rest meanwhile; the base is put away before they go on.
+        Servers on this machine rest meanwhile; the base is put away before they go on, and
+        workers, which hold bases too, are ended until they are needed again.
         """
         if self._config.vllm.url and self._serves_itself:
             self.engine("vllm")  # a server that runs already holds its memory, asked or not
@@ -110,8 +114,16 @@ class Workshop:
         try:
             yield from self._train(phase, jobs, progress, check_stop)
         finally:
-            if self._serves_itself and self._weights is not None:
-                self._weights.release()
+            if self._serves_itself:
+                self._clear_the_device()
+
+    def _clear_the_device(self) -> None:
+        if self._weights is not None:
+            self._weights.release()
+        if self._workers is not None:
+            self._workers.close()
+            if self._sender is not None:  # what it sent may be gone with the cluster
+                self._sender = Sender(self._sender.put)
 
     @property
     def _serves_itself(self) -> bool:
@@ -126,25 +138,26 @@ class Workshop:
         progress: Progress,
         check_stop: Callable[[], None],
     ) -> Iterator[TrainResult]:
-        workers = self.workers
+        owed = [job for job in jobs if not job.is_on_disk]
+        workers = self.workers if owed else None
         if workers is None:
             stoppable = Stoppable(progress, check_stop)
             yield from LocalExecutor().map(lambda job: job.run(self.weights, stoppable), jobs)
             return
-        owed = [job for job in jobs if not job.is_on_disk]
-        names = ", ".join(job.member.name for job in jobs)
-        progress.start(f"{phase} {names}", sum(job.num_steps for job in jobs), "step")
+        done = {job.folder: job.run(self.weights, Silent()) for job in jobs if job not in owed}
+        names = ", ".join(job.member.name for job in owed)
+        progress.start(f"{phase} {names}", sum(job.num_steps for job in owed), "step")
         results = workers.map(
             _train_on_worker,
             self._errands(owed, [(job.member.adapter, job.initial_adapter) for job in owed]),
             check_stop,
-            keys=[(job.member.base, job.member.key) for job in owed],
+            keys=[job_key(job.member) for job in owed],
             report=progress.advance,
             arrived=lambda number, result: _land(owed[number], *result),
         )
         try:
             for job in jobs:
-                yield next(results) if job in owed else job.run(self.weights, Silent())
+                yield done[job.folder] if job.folder in done else next(results)
         finally:
             results.close()
             progress.finish()
@@ -180,7 +193,9 @@ class Workshop:
     def _openai(self) -> Engine:
         from phalanx.engines.openai import OpenAIEngine
 
-        return OpenAIEngine(self._config.endpoints, self._config.budget)
+        config = self._config
+        longest = config.judge.max_new_tokens
+        return OpenAIEngine(config.endpoints, config.budget, options_tokens=longest)
 
     def _vllm(self) -> Engine:
         from phalanx.engines.vllm import ServedPool, VllmEngine
@@ -213,14 +228,20 @@ def _hf_engine(weights: Weights, resources: ResourceSettings) -> Engine:
     return HFEngine(weights, batch_size=resources.batch_size, batch_tokens=resources.batch_tokens)
 
 
+def _of_a_ray_worker(resources: ResourceSettings) -> ResourceSettings:
+    """The GPUs that a worker holds say where it computes: Ray hides none from one without."""
+    return resources.model_copy(update={"gpus": None} if resources.ray.gpus else {"device": "cpu"})
+
+
 def make_weights(resources: ResourceSettings, threads: int | None = None) -> Weights:
     # Threads that spin while they wait slow a shared machine down by an order of magnitude.
     # Read when torch is first imported; a user's own setting wins.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from phalanx.weights.store import Weights
 
+    on_cpu = resources.device == "auto" and resources.gpus == 0
     return Weights(
-        device=resources.device,
+        device="cpu" if on_cpu else resources.device,
         keep_all_loaded=resources.keep_all_loaded,
         merge_adapters=resources.merge_adapters,
         threads=threads or resources.threads,
@@ -274,6 +295,7 @@ def _set_up_worker(
     weights = make_weights(resources, threads)
     engine = _hf_engine(weights, resources)
     _bench[:] = [_Bench(weights, engine, _Reporting(report), Receiver())]
+    weights.import_packages()  # while the main process reads tokenizers and plans
 
 
 def _answer_on_worker(errand: _Errand) -> list[Response]:

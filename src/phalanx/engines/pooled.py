@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from phalanx.types import Engine, Request, Response, Work
+from phalanx.types import Engine, Member, Request, Response, Work
 
 
 class Workers(Protocol):
@@ -48,7 +48,7 @@ class PooledEngine:
         # A planned phase has each member's long batches last; begun first, none is waited for
         # at the end while the other workers are idle.
         backwards = list(batches)[::-1]
-        keys = [(batch[0].member.base, batch[0].member.key) for batch in backwards]
+        keys = [job_key(batch[0].member) for batch in backwards]
         work = self._workers.start(self._answer, self._pack(backwards), keys)
         return _Backwards(work, len(backwards))
 
@@ -70,6 +70,17 @@ class PooledEngine:
     def close(self) -> None:
         """Forget the tokenizers. The workers are the executor's to end."""
         self._planner.close()
+
+
+def job_key(member: Member) -> tuple[str, str]:
+    """What a worker must hold for a member, coarse to fine: the base as it is loaded, the version.
+
+    >>> job_key(Member("ada", "org/base", version=2, dtype="float16"))
+    ('org/base as float16', 'ada@2')
+    """
+    dtype = f" as {member.dtype}" if member.dtype != "auto" else ""
+    trust = " with its own code" if member.trust_remote_code else ""
+    return f"{member.base}{dtype}{trust}", member.key
 
 
 class _Backwards:

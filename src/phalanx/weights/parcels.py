@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,7 +53,7 @@ class Sender:
     """This side: adapter folders become parcels; ``put`` stores files where workers reach them."""
 
     def __init__(self, put: Callable[[Files], Contents]) -> None:
-        self._put = put
+        self.put = put
         self._sent: dict[str, Parcel] = {}
 
     def parcels(self, adapters: Iterable[str | None]) -> dict[str, Parcel]:
@@ -66,7 +68,7 @@ class Sender:
             folder = resolve_adapter(name)
             key = adapter_hash(folder)
             parcel = self._sent.get(key)
-            wanted[name] = parcel or Parcel(key, self._put(pack(folder, (CONFIG, TENSORS))))
+            wanted[name] = parcel or Parcel(key, self.put(pack(folder, (CONFIG, TENSORS))))
             self._sent[key] = wanted[name]
         keys = {parcel.key for parcel in wanted.values()}
         self._sent = {key: parcel for key, parcel in self._sent.items() if key in keys}
@@ -74,7 +76,10 @@ class Sender:
 
 
 class Receiver:
-    """A worker's side: parcels become folders, below a folder that goes when the process ends."""
+    """A worker's side: parcels become folders, below a folder that goes when the process ends.
+
+    What a killed process left is thrown away by the next one on its machine.
+    """
 
     def __init__(self) -> None:
         self._root: Path | None = None
@@ -83,7 +88,8 @@ class Receiver:
     @property
     def root(self) -> Path:
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="phalanx-"))
+            _sweep()
+            self._root = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-"))
             atexit.register(shutil.rmtree, self._root, ignore_errors=True)
         return self._root
 
@@ -101,3 +107,28 @@ class Receiver:
             oldest = next(iter(self._have))
             shutil.rmtree(self._have.pop(oldest))
         return folder
+
+
+def _prefix() -> str:
+    """Of the folders of this machine: containers may share a folder, and count processes anew."""
+    return f"phalanx-{socket.gethostname()}-"
+
+
+def _sweep() -> None:
+    """Remove the folders of processes that were killed."""
+    for root in Path(tempfile.gettempdir()).glob("phalanx-*"):
+        found = re.fullmatch(rf"{re.escape(_prefix())}(\d+)-\w+", root.name)
+        if found and not _is_alive(int(found.group(1))):
+            shutil.rmtree(root, ignore_errors=True)  # another user's stays
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # signal 0 would end it there
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True

@@ -147,6 +147,17 @@ class Weights:
             finally:
                 self._restore(held)
 
+    def import_packages(self) -> None:
+        """Load what the first base will need, ahead of it: that takes seconds.
+
+        Raises MissingPackage.
+        """
+        _torch()
+        try:
+            from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+        except ImportError as error:
+            raise MissingPackage("transformers", "hf", "running a model in this process") from error
+
     def release(self) -> None:
         """Take every model off the device; tokenizers and chat formats stay."""
         self._loaded.clear()
