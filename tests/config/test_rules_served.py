@@ -68,6 +68,7 @@ def test_one_of_several_endpoints_must_be_named() -> None:
         ({"url": "http:///v1"}, "expected http://HOST"),
         ({"extra": {"model": "other"}}, "must not set model"),
         ({"extra": {"stream": True}}, "must not set stream"),
+        ({"extra": {"n": 2}}, "must not set n: one reply is read"),
         ({"key": "PHALANX_NO_SUCH_KEY"}, "environment variable PHALANX_NO_SUCH_KEY is not set"),
     ],
 )
@@ -87,6 +88,43 @@ def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     endpoint = ENDPOINT | {"url": f"https://me:{SECRET}@host/v1"}
     (fault,) = rules.faults(config_of(served("cora"), endpoints=[endpoint]))
     assert "holds a user or a password" in fault
+    assert SECRET not in fault
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {"url": f"https://host/v1?version=2&api-key={SECRET}"},
+        {"url": f"https://host/v1?code={SECRET}"},
+        {"url": f"ftp://host/v1?token={SECRET}"},
+        {"extra": {"Authorization": f"Bearer {SECRET}"}},
+        {"extra": {"provider": {"routes": [{"api_key": SECRET}]}}},
+        {"extra": {"note": ["x", f"use {SECRET}"]}},
+    ],
+)
+def test_a_secret_in_the_query_or_in_extra_is_refused_and_not_repeated(
+    endpoint: dict[str, Any],
+) -> None:
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=[ENDPOINT | endpoint]))
+    assert "looks like a key; keys do not belong into files" in fault
+    assert SECRET not in fault
+
+
+def test_settings_that_only_sound_like_secrets_are_taken() -> None:
+    extra = {
+        "models": ["claude-3-5-sonnet-20241022", "meta-llama/Llama-3.1-8B-Instruct"],
+        "chat_template_kwargs": {"enable_thinking": False},
+        "max_tokens_per_key": 7,
+        "key": "",
+    }
+    endpoint = ENDPOINT | {"url": "https://host/v1?api-version=2024-10-21", "extra": extra}
+    assert rules.faults(config_of(served("cora"), endpoints=[endpoint])) == []
+
+
+@pytest.mark.parametrize("arguments", [["--api-key", SECRET], [f"--api-key={SECRET}"]])
+def test_a_key_among_the_arguments_of_vllm_is_refused(arguments: list[str]) -> None:
+    (fault,) = rules.faults(config_of(served("cora"), vllm={"arguments": arguments}))
+    assert "holds --api-key" in fault
     assert SECRET not in fault
 
 

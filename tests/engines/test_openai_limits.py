@@ -34,6 +34,21 @@ def test_a_bucket_is_smooth_and_large_amounts_are_paid_back() -> None:
     assert bucket.delay(1, 1.0) == pytest.approx(1.1)
 
 
+def test_what_is_given_back_stays_as_credit_for_a_minute_at_most() -> None:
+    bucket = Bucket(600, now=0.0)  # ten a second
+    bucket.take(10, 0.0)
+    bucket.take(-100, 0.0)  # the bucket is full again, and 90 are kept
+    for _ in range(9):
+        assert bucket.delay(10, 0.0) == 0
+        bucket.take(10, 0.0)
+    assert bucket.delay(10, 0.0) == 0
+    bucket.take(10, 0.0)
+    assert bucket.delay(10, 0.0) == pytest.approx(1.0)
+    bucket.take(-10_000, 0.0)
+    bucket.take(610, 0.0)
+    assert bucket.delay(10, 0.0) == pytest.approx(1.0)
+
+
 async def _fill(gate: Gate, count: int) -> list[int]:
     return [await asyncio.wait_for(gate.enter(1), 1) for _ in range(count)]
 
@@ -150,12 +165,16 @@ def account(**limits: float) -> Account:
     return Account([PRICED], BudgetSettings(**limits), "openai")
 
 
-def test_the_worst_case_is_a_bound_and_token_ids_are_exact() -> None:
+def test_the_worst_case_is_a_bound_and_counts_every_field_that_holds_text() -> None:
     chat = {"messages": [{"role": "user", "content": "€" * 10}], "max_tokens": 5}
     worst, usual = costs(chat)
     assert worst.tokens_in >= 30
     assert worst.tokens_out == usual.tokens_out == 5
-    assert costs({"prompt": [1, 2, 3], "max_tokens": 5})[0] == Cost(3, 5)
+    text = "word " * 100
+    tools = chat | {"tools": [{"name": "t", "description": text}], "seed": 10**9, "top_p": 0.95}
+    assert costs(tools)[0].tokens_in >= worst.tokens_in + len(text)
+    assert costs(chat | {"seed": 10**9})[0] == worst
+    assert costs(chat | {"max_completion_tokens": 7})[0].tokens_out == 7
 
 
 def test_a_reservation_counts_until_the_real_cost_is_known() -> None:
@@ -197,6 +216,23 @@ def test_facts_come_back_once_however_often_they_are_restored() -> None:
     assert not later.reserve("e", Cost(40, 20))
     books.restore(facts)
     assert books.facts() == facts
+
+
+def test_what_was_learnt_about_another_url_is_forgotten_and_what_was_spent_is_not() -> None:
+    books = account(tokens=100)
+    books.reserve("e", Cost(40, 20))
+    books.settle("e", Cost(40, 20), Cost(40, 20))
+    books.spent("e").capabilities["m"] = "written"
+    books.spent("e").adaptations["m"] = ["fold_system"]
+    same = account(tokens=100)
+    same.restore(books.facts())
+    assert same.spent("e").capabilities == {"m": "written"}
+    moved = PRICED.model_copy(update={"url": "http://elsewhere/v1"})
+    other = Account([moved], BudgetSettings(tokens=100), "openai")
+    other.restore(books.facts())
+    assert (other.spent("e").capabilities, other.spent("e").adaptations) == ({}, {})
+    assert not other.reserve("e", Cost(40, 20))
+    assert json.loads(other.facts()["openai:e"])["url"] == "http://elsewhere/v1"
 
 
 def test_what_a_removed_endpoint_has_cost_still_counts() -> None:

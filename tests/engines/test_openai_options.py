@@ -95,6 +95,26 @@ def test_after_a_start_that_is_known_to_work_the_place_is_the_start_of_the_reply
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        [*PREFIX, token(" "), place("7", {"7": 1.0}), token("}")],
+        [place("1", {"1": 0.9, "2": 0.1}), token("."), token(" **")],
+        [place("1", {"1": 1.0}), token("st")],
+    ],
+)
+def test_a_reply_that_only_looks_like_an_option_proves_no_start(written: list[Token]) -> None:
+    """The start is written again, a list is opened, or a word goes on."""
+    assert "no option was found" in read("prefill", written)
+
+
+def test_options_that_are_hardly_seen_are_not_made_a_score() -> None:
+    tokens = (place("The", {"The": 0.9996, "7": 0.0003, "8": 0.0001}),)
+    completion = Completion(text="The", tokens=tokens)
+    found = read_options("prefill", SCORES, completion, proven=True)
+    assert found == "no option is among the likeliest tokens"
+
+
+@pytest.mark.parametrize(
     ("text", "option"),
     [
         ('{"score": 7}', "7"),
@@ -122,12 +142,15 @@ def test_a_written_score_is_flagged_and_an_unreadable_one_is_none() -> None:
 
 def test_the_bodies_of_structured_choices() -> None:
     user = (Message("user", "Rate it."),)
-    _, fields = asking("structured_outputs", SCORES, user)
+    _, fields = asking("structured_outputs", SCORES, user, 300)
+    assert fields["max_tokens"] == 300
     assert fields["structured_outputs"]["choice"][-1] == '{"score": 10'
-    _, fields = asking("json_schema", SCORES, user)
+    _, fields = asking("json_schema", SCORES, user, 1)
+    assert fields["max_tokens"] > len('{"score": 10}')
     schema = fields["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["score"] == {"type": "integer", "enum": list(range(1, 11))}
-    messages, fields = asking("prefill", SCORES, user)
+    messages, fields = asking("prefill", SCORES, user, 300)
+    assert fields["max_tokens"] == 4
     assert messages[-1] == Message("assistant", '{"score": ')
     assert fields["continue_final_message"] is True
     assert fields["add_generation_prompt"] is False

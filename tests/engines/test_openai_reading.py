@@ -111,6 +111,75 @@ def test_a_cut_answer_is_a_truncated_response_and_not_a_failure() -> None:
     assert (found.text, found.finish_reason, found.failure) == ("Paris is", "length", None)
 
 
+@pytest.mark.parametrize(
+    ("finish", "read_as", "flags"),
+    [
+        ("stop", "stop", ()),
+        ("EOS", "stop", ()),
+        ("end_turn", "stop", ()),
+        ("stop_sequence", "stop", ()),
+        ("length", "length", ()),
+        ("max_tokens", "length", ()),
+        ("repetition", "length", ()),
+        ("something_new", "length", ("unclear_end",)),
+        (None, "length", ("unclear_end",)),
+    ],
+)
+def test_only_a_known_end_counts_as_written_by_the_model(
+    finish: Any, read_as: str, flags: tuple[str, ...]
+) -> None:
+    found = completion("Paris is", finish)
+    assert (found.text, found.finish_reason, found.flags) == ("Paris is", read_as, flags)
+
+
+def test_a_reply_that_the_server_broke_off_is_worth_another_try() -> None:
+    for finish in ("abort", "error"):
+        found = read(body_of("Par", finish))
+        assert (found.verdict, found.cause) == ("retry", "broken off")
+        assert finish in found.message
+
+
+def logprobs(*texts: str) -> dict[str, Any]:
+    return {"content": [{"token": t, "logprob": -0.1, "top_logprobs": []} for t in texts]}
+
+
+def with_logprobs(content: Any, given: Any, finish: str = "stop", **message: Any) -> Completion:
+    body = body_of(content, finish, **message)
+    body["choices"][0]["logprobs"] = given
+    return read_completion(body, 32)
+
+
+def test_tokens_of_the_reasoning_are_no_part_of_the_answer() -> None:
+    thought = ("<think>", '{"score": ', "3", "}", "</think>", "\n")
+    answer = ('{"score": ', "8", "}")
+    given = logprobs(*thought, *answer)
+    whole = with_logprobs("".join((*thought, *answer)), given)
+    apart = with_logprobs("".join(answer), given, reasoning_content="3?")
+    unsaid = with_logprobs("".join(answer), given)
+    for found in (whole, apart, unsaid):
+        assert [token.text for token in found.tokens] == list(answer)
+    cut = with_logprobs("", logprobs(*thought[:4]), "length", reasoning_content="3?")
+    assert (cut.failure.kind, cut.tokens) == ("truncated", ())
+    assert with_logprobs("8", logprobs("no", "match"), reasoning="x").tokens == ()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "7",
+        {"token": 7, "logprob": -0.1},
+        {"token": "7", "logprob": "-0.1"},
+        {"token": "7", "logprob": float("nan")},
+        {"token": "7", "logprob": -0.1, "top_logprobs": {"7": -0.1}},
+        {"token": "7", "logprob": -0.1, "top_logprobs": ["7"]},
+        {"token": "7", "logprob": -0.1, "top_logprobs": [{"token": "7", "logprob": [1]}]},
+    ],
+)
+def test_malformed_log_probabilities_are_none(item: Any) -> None:
+    found = with_logprobs("7", {"content": [item]})
+    assert (found.text, found.tokens) == ("7", ())
+
+
 def test_a_filtered_or_refused_reply() -> None:
     assert completion("Par", "content_filter").failure.kind == "refused"
     refused = completion(None, refusal="I will not.")
@@ -143,6 +212,7 @@ def test_what_is_worth_another_try() -> None:
     assert read({"error": {"message": "overloaded", "code": 503}}).busy
     assert [s for s in (429, 500, 503, 529) if read({}, s).busy] == [429, 503, 529]
     assert read({"error": {"code": "insufficient_quota", "message": "pay"}}, 429).spent_up
+    assert read({"error": {"message": "pay"}}, 402).spent_up
 
 
 def test_retry_after_in_every_form() -> None:

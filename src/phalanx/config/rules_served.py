@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
@@ -14,6 +14,12 @@ from phalanx.config.schema import Config, EndpointSettings, MemberSettings
 
 OWN_FIELDS = ("model", "messages", "stream")
 """Fields of a request's body that are Phalanx's own."""
+MANY_REPLIES = ("n", "best_of")
+"""Fields that ask for replies which nobody reads, and which no budget would have set aside."""
+_SECRET_NAMES = frozenset(
+    {"key", "apikey", "xapikey", "accesskey", "secret", "secretkey", "clientsecret", "token",
+     "accesstoken", "authtoken", "authorization", "password", "subscriptionkey"}
+)  # fmt: skip
 _SECRET = re.compile(r"(?:sk|gsk|hf|xai|pplx|nvapi|AIza|Bearer)[-_ ]?[\w-]{16,}|sk-.*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -43,16 +49,64 @@ def _endpoints(config: Config) -> Iterator[Fault]:
             if name in endpoint.extra:
                 text = f"must not set {name}, which Phalanx sets itself; remove it"
                 yield Fault((*path, "extra"), text)
+        for name in MANY_REPLIES:
+            if name in endpoint.extra:
+                text = f"must not set {name}: one reply is read, and all are paid for; remove it"
+                yield Fault((*path, "extra"), text)
+        if (where := _secret_in(endpoint.extra)) is not None:
+            yield Fault((*path, "extra"), f"{where}{_INTO_THE_ENVIRONMENT}")
+    for argument in config.vllm.arguments:
+        if argument.split("=")[0].replace("_", "-") == "--api-key":
+            text = (
+                "holds --api-key; keys do not belong into files. Leave it out: a server that is "
+                "started here listens on this machine alone"
+            )
+            yield Fault(("vllm", "arguments"), text)
+
+
+_INTO_THE_ENVIRONMENT = (
+    " looks like a key; keys do not belong into files: put it into an environment variable and "
+    "name the variable in the endpoint's key"
+)
+
+
+def _secret_in(value: object, name: str = "") -> str | None:
+    """The name of the field that holds what looks like a secret; never the secret."""
+    if isinstance(value, dict):
+        found = (_secret_in(part, str(key)) for key, part in value.items())
+        return next((one for one in found if one is not None), None)
+    if isinstance(value, list | tuple):
+        found = (_secret_in(part, name) for part in value)
+        return next((one for one in found if one is not None), None)
+    if not isinstance(value, str) or not value.strip():
+        return None
+    if _names_secret(name):
+        return name
+    return (name or "a value") if _long_secret(value) else None
+
+
+def _names_secret(name: str) -> bool:
+    return re.sub(r"[^a-z]", "", name.lower()) in _SECRET_NAMES
+
+
+def _long_secret(text: str) -> bool:
+    """The same as :func:`looks_secret` for free text, where names of models are no secrets."""
+    runs = re.findall(r"[A-Za-z0-9]{20,}", text)
+    return any(_SECRET.fullmatch(word) for word in text.split()) or any(map(looks_secret, runs))
 
 
 def _url_problem(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         host, secret = parts.hostname, parts.password or parts.username
-    except ValueError as error:
-        return f"is not a URL ({error})"
+        query = parse_qsl(parts.query)
+    except ValueError:
+        return "is not a URL; expected http://HOST/... or https://HOST/..."
     if secret:
         return "holds a user or a password; put the key into an environment variable (key)"
+    for name, value in query:
+        if value and (_names_secret(name) or looks_secret(value)):
+            return f"the query's {name!r}{_INTO_THE_ENVIRONMENT}"
     if parts.scheme not in ("http", "https") or not host:
         return f"expected http://HOST/... or https://HOST/..., got {url!r}"
     return None
@@ -79,7 +133,7 @@ def _key_problem(endpoint: EndpointSettings) -> str | None:
             "variable and give the variable's name here, such as OPENAI_API_KEY"
         )
     if not os.environ.get(key, "").strip():
-        return f"the environment variable {key} is not set; put the key of {endpoint.url} there"
+        return f"the environment variable {key} is not set; put the key of {endpoint.name} there"
     return None
 
 

@@ -180,7 +180,8 @@ class JudgeSettings(Section):
     top_k: int = Field(50, ge=0)
     """The same as answer.top_k."""
     max_new_tokens: int = Field(256, ge=1)
-    """Longest verdict; one that is cut off before a score is unreadable."""
+    """Longest verdict; one that is cut off before a score is unreadable. It also bounds what a
+    judge behind an endpoint writes, reasoning included, for the probabilities of `expected`."""
     low: int = 1
     """Lowest score."""
     high: int = 10
@@ -345,7 +346,8 @@ class EndpointSettings(Section):
     timeout: Positive = 120
     """Seconds until an unanswered request is given up and tried again."""
     tries: int = Field(6, ge=1)
-    """Times that a request is sent while the server is busy, fails or answers in pieces."""
+    """Times that a request is sent while the server fails or answers in pieces; while it says that
+    it is busy, for as long as `patience`, too."""
     patience: Positive = 120
     """Seconds without any reply until the run stops, to be taken up again later."""
     price_in: float = Field(0.0, ge=0)

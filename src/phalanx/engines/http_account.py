@@ -35,26 +35,25 @@ class Cost:
 
 
 def costs(body: Mapping[str, Any]) -> tuple[Cost, Cost]:
-    """What a request costs at most, and as a rule, told from its body alone.
+    """What a chat request costs at most, and as a rule, told from its body alone.
 
-    At most: a token is at least a byte, and chat templates add some of their own.
+    At most: a token is at least a byte, chat templates add some of their own, and every further
+    field that holds text (tools, schemas, choices) may become a part of the prompt.
     """
-    prompt = body.get("messages", body.get("prompt", ""))
-    if isinstance(prompt, str):
-        size, num = len(prompt.encode("utf-8", "replace")), 1
-    elif prompt and isinstance(prompt[0], int):
-        size, num = len(prompt), 1  # token ids, so both are exact
-        return Cost(size, _written(body)), Cost(size, _written(body))
-    else:
-        size = sum(len(str(turn["content"]).encode("utf-8", "replace")) for turn in prompt)
-        num = len(prompt)
-    added = _PER_MESSAGE * num
-    worst = Cost(size + added + _PER_PROMPT, _written(body))
-    return worst, Cost(size // BYTES_PER_TOKEN + added, _written(body))
+    turns = body["messages"]
+    size = sum(len(turn["content"].encode("utf-8", "replace")) for turn in turns)
+    size += sum(_size(value) for key, value in body.items() if key not in ("model", "messages"))
+    added = _PER_MESSAGE * len(turns)
+    written = max(int(body.get(key) or 0) for key in ("max_completion_tokens", "max_tokens"))
+    worst = Cost(size + added + _PER_PROMPT, written)
+    return worst, Cost(size // BYTES_PER_TOKEN + added, written)
 
 
-def _written(body: Mapping[str, Any]) -> int:
-    return int(body.get("max_completion_tokens", body.get("max_tokens", 0)) or 0)
+def _size(value: Any) -> int:
+    """Bytes of a field; numbers and switches are settings and no text."""
+    if value is None or isinstance(value, bool | int | float):
+        return 0
+    return len(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
 
 
 @dataclass
@@ -62,7 +61,8 @@ class Spent:
     """What one endpoint has cost in this run, and what was learnt about it.
 
     ``retries`` counts by cause, ``capabilities`` has each model's way of reading options,
-    ``adaptations`` what is sent differently to each model, ``notes`` the same in words.
+    ``adaptations`` what is sent differently to each model, ``notes`` the same in words. These
+    three were learnt about the server at ``url`` and hold for no other.
     """
 
     requests: int = 0
@@ -73,6 +73,11 @@ class Spent:
     capabilities: dict[str, str] = field(default_factory=dict)
     adaptations: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def forget(self) -> None:
+        """What was learnt; not what was spent."""
+        self.capabilities, self.adaptations, self.notes = {}, {}, []
 
 
 class Account:
@@ -88,7 +93,7 @@ class Account:
         self._budget = budget
         self._name = name
         self._lock = threading.Lock()
-        self._spent = {endpoint.name: Spent() for endpoint in endpoints}
+        self._spent = {name: Spent(url=one.url) for name, one in self._settings.items()}
         self._reserved: Counter[str] = Counter()
 
     # Budget --------------------------------------------------------------------------------------
@@ -191,17 +196,22 @@ class Account:
     def restore(self, facts: Mapping[str, str]) -> None:
         """Take up a run: its facts replace whatever was counted so far, so nothing counts twice.
 
-        Facts of endpoints that the configuration no longer has still count for the budget.
+        Facts of endpoints that the configuration no longer has still count for the budget; where
+        an endpoint has another url by now, only what was spent is taken up.
         Raises LedgerError where a fact cannot be read.
         """
         with self._lock:
-            self._spent = {name: Spent() for name in self._settings}
+            self._spent = {name: Spent(url=one.url) for name, one in self._settings.items()}
             for key, text in facts.items():
                 name = key.removeprefix(f"{self._name}:")
                 try:
-                    self._spent[name] = Spent(**json.loads(text))
+                    entry = self._spent[name] = Spent(**json.loads(text))
                 except (ValueError, TypeError) as error:
                     raise LedgerError(
                         f"the ledger's fact {key!r} cannot be read ({error}); use the version of "
                         "phalanx that the run was started with"
                     ) from None
+                url = self._settings[name].url if name in self._settings else entry.url
+                if entry.url not in ("", url):
+                    entry.forget()
+                entry.url = url

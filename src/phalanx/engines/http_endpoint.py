@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,16 @@ _CONNECT_S = 10.0
 # Between two attempts to reach a server that cannot be reached.
 _LONGEST_GAP_S = 5.0
 _POLL_S = 0.01
+# The first pause of a busy server is this share of the wait before a second try.
+_FIRST_PAUSE = 1 / 8
+# Doublings of the wait of one request that meets a busy server again and again.
+_MOST_DOUBLINGS = 4
+# Refusals (403) of single requests in a row, after which it must be the key.
+_MOST_FORBIDDEN = 10
+# Requests for which one way of asking for options ends in errors before it is left out.
+_MOST_DOUBTS = 3
+FORBIDDEN = "403"
+"""Cause of a reading about one request that the server will not answer for this key."""
 
 
 class Dropped(Exception):
@@ -31,11 +42,15 @@ class Dropped(Exception):
 
 
 class GaveUp(Exception):
-    """All tries are used up; ``failure`` says so."""
+    """All tries are used up; ``failure`` says so.
 
-    def __init__(self, failure: Failure) -> None:
+    ``by_errors``: the server answered with errors (500 and above) as often as was allowed.
+    """
+
+    def __init__(self, failure: Failure, by_errors: bool) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.by_errors = by_errors
 
 
 class Lost(Exception):
@@ -44,6 +59,53 @@ class Lost(Exception):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+
+
+class _Tries:
+    """How often one body was sent in vain, and whether that was often enough.
+
+    While the server says nothing but that it is busy, no try is used up until the patience with
+    it is at an end: a rate limit of a minute fails no request, and one for ever does.
+    """
+
+    def __init__(self, settings: EndpointSettings, most_errors: int | None) -> None:
+        self._most = settings.tries
+        self._patience = settings.patience
+        self._most_errors = min(most_errors or settings.tries, settings.tries)
+        self._failed = 0
+        self._errors = 0
+        self._busy = 0
+        self._busy_since = 0.0
+
+    def count(self, cause: str, busy: bool) -> None:
+        if busy:
+            self._busy_since = self._busy_since if self._busy else time.monotonic()
+            self._busy += 1
+        elif cause != "unreachable":
+            self._busy = 0
+            self._failed += 1
+            self._errors += cause.startswith("status 5")
+
+    @property
+    def by_errors(self) -> bool:
+        return self._errors >= self._most_errors
+
+    @property
+    def sent(self) -> int:
+        return self._failed + self._busy
+
+    @property
+    def over(self) -> bool:
+        if self._failed >= self._most or self.by_errors:
+            return True
+        busy_for = time.monotonic() - self._busy_since if self._busy else 0.0
+        return self.sent >= self._most and busy_for >= self._patience
+
+    @property
+    def doublings(self) -> int:
+        """Of the wait before the next try."""
+        number = min(self._busy, _MOST_DOUBLINGS) if self._busy else self._failed
+        return max(number - 1, 0)
 
 
 class Endpoint:
@@ -69,6 +131,15 @@ class Endpoint:
         self._heard_at = 0.0
         self._quiet = False
         self._unreachable = 0
+        self._busy = 0
+        self._welcome = False
+        self._forbidden = 0
+        self._refused: set[tuple[str, str]] = set()
+        self._doubts: Counter[tuple[str, str]] = Counter()
+
+    def begin(self) -> None:
+        """A new work: the time since the last one, in which nothing was asked, is no silence."""
+        self._heard()
 
     @property
     def spent(self) -> Spent:
@@ -99,47 +170,60 @@ class Endpoint:
 
         self._account.change(self.name, put)
 
+    def refuse_mode(self, model: str, mode: str) -> None:
+        """Do not ask in this way again; a later start of the run may."""
+        self._refused.add((model, mode))
+
+    def doubt_mode(self, model: str, mode: str) -> None:
+        """This way ended in errors and another one did not: three times are a refusal."""
+        self._doubts[model, mode] += 1
+        if self._doubts[model, mode] >= _MOST_DOUBTS:
+            self.refuse_mode(model, mode)
+
+    def refuses_mode(self, model: str, mode: str) -> bool:
+        return (model, mode) in self._refused
+
     async def deliver(
         self,
-        path: str,
         body: Mapping[str, Any],
         place: str,
         stopped: Callable[[], bool],
         epoch: int | None = None,
+        most_errors: int | None = None,
     ) -> Reading:
         """Send the body until a reading with the verdict ``ok`` or ``wrong`` comes back.
 
-        ``path`` is "chat/completions" or "completions"; ``place`` derives the jitter; ``epoch`` is
-        given where the caller has entered the gate for the first try already. Raises GaveUp,
-        Dropped, BudgetError, and EngineError where the server refuses the key, does not know the
-        model, or is silent for too long.
+        ``place`` derives the jitter; ``epoch`` is given where the caller has entered the gate for
+        the first try already; ``most_errors`` bounds the replies of status 500 and above. Raises
+        GaveUp, Dropped, BudgetError, and EngineError where the server refuses the key, does not
+        know the model, or is silent for too long.
         """
         worst, usual = costs(body)
-        tries = 0
+        tries = _Tries(self.settings, most_errors)
         while True:
             if epoch is None:
                 epoch = await self.gate.enter(usual.tokens, again=True)
             try:
-                reading = await self._once(path, body, worst, usual, stopped, epoch)
+                reading = await self._once(body, worst, usual, stopped, epoch)
                 if reading.verdict in ("ok", "wrong"):
                     return reading
-                self._refuse(reading, str(body.get("model", "")))
+                self._refuse(reading, str(body["model"]))
                 cause, what = reading.cause, reading.message
-                tries += 1
+                tries.count(cause, reading.busy)
             except Lost as lost:
                 cause, what = lost.cause, str(lost)
-                tries += cause != "unreachable"
+                tries.count(cause, False)
             finally:
                 self.gate.leave()
                 epoch = None
             self._account.retried(self.name, cause)
-            if tries >= self.settings.tries:
-                raise GaveUp(self._gave_up(tries, cause, what))
+            if tries.over:
+                raise GaveUp(self._gave_up(tries.sent, cause, what), tries.by_errors)
             if stopped():
                 raise Dropped
             if cause != "unreachable":
-                # Where the server said how long, the gate is closed for as long as well.
-                await asyncio.sleep(backoff(self._backoff_s, max(tries - 1, 0), place))
+                # For a busy server the gate is closed as well, so that nobody else comes sooner.
+                await asyncio.sleep(backoff(self._backoff_s, tries.doublings, place))
 
     def _gave_up(self, tries: int, cause: str, what: str) -> Failure:
         kind = "timeout" if cause == "timeout" else "engine"
@@ -149,7 +233,6 @@ class Endpoint:
 
     async def _once(
         self,
-        path: str,
         body: Mapping[str, Any],
         worst: Cost,
         usual: Cost,
@@ -165,9 +248,9 @@ class Endpoint:
             self._heard_at = time.monotonic()
         self.sending.add(task)
         try:
-            status, headers, content = await self._send(path, body)
+            status, headers, content = await self._send(body)
             self._heard()
-            reading = read_reply(status, headers, content)
+            reading = self._allowed(read_reply(status, headers, content))
             real = _real(reading, status, content, usual)
             self.gate.correct(real.tokens - usual.tokens)
             self._adjust(reading, epoch)
@@ -191,21 +274,19 @@ class Endpoint:
                 raise Dropped
             await asyncio.sleep(_POLL_S)
 
-    async def _send(
-        self, path: str, body: Mapping[str, Any]
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    async def _send(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
         client = self._open()
         import openai
 
         fields = dict(body)
-        to_chat = path == "chat/completions"
-        resource = client.chat.completions if to_chat else client.completions
-        name = "messages" if to_chat else "prompt"
-        known = {"model": fields.pop("model"), name: fields.pop(name)}
+        model, messages = fields.pop("model"), fields.pop("messages")
         try:
             async with asyncio.timeout(self.settings.timeout):
-                raw = await resource.with_raw_response.create(
-                    **known, extra_body=fields, extra_headers=self._headers()
+                raw = await client.chat.completions.with_raw_response.create(
+                    model=model,
+                    messages=messages,
+                    extra_body=fields,
+                    extra_headers=self._headers(),
                 )
         except openai.APIStatusError as error:
             return error.status_code, _lower(error.response.headers), error.response.content
@@ -257,11 +338,26 @@ class Endpoint:
 
     # What replies and silence mean ---------------------------------------------------------------
 
+    def _allowed(self, reading: Reading) -> Reading:
+        """A 403 of a server that takes the key is about the one request; many are not."""
+        if reading.verdict == "ok":
+            self._welcome, self._forbidden = True, 0
+        if reading.verdict != "denied" or reading.cause != FORBIDDEN or not self._welcome:
+            return reading
+        self._forbidden += 1
+        if self._forbidden > _MOST_FORBIDDEN:
+            return reading
+        return replace(reading, verdict="wrong")
+
     def _adjust(self, reading: Reading, epoch: int) -> None:
         if reading.busy:
-            self.gate.congested(epoch)
+            if self.gate.congested(epoch) and not reading.wait:
+                first = self._backoff_s * _FIRST_PAUSE
+                self.gate.pause(backoff(first, self._busy, self.name))
+                self._busy += 1
         elif reading.verdict == "ok":
             self.gate.went_well()
+            self._busy = 0
         if reading.wait is not None:
             # A little later than asked, so that a clock that runs fast does not come too early.
             self.gate.pause(reading.wait * 1.02 + 0.01)
@@ -304,7 +400,7 @@ class Endpoint:
             self._heard()  # slow with this request, but there
             return
         self._quiet = False
-        raise self.broken(silent, str(lost))
+        raise self._broken(silent, str(lost))
 
     async def _lives(self) -> bool:
         """Whether the server answers anything at all."""
@@ -319,7 +415,7 @@ class Endpoint:
             return False
         return True
 
-    def broken(self, silent: float, what: str) -> PhalanxError:
+    def _broken(self, silent: float, what: str) -> PhalanxError:
         return SilentEndpoint(
             f"{self.title} has not answered for {silent:.0f} s: {what}; start it and run the same "
             "command again; everything answered is recorded"
@@ -342,7 +438,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _real(reading: Reading, status: int, content: bytes, usual: Cost) -> Cost:
     """What a reply cost: as the server counted, else an estimate; errors cost nothing."""
-    if status != 200 or (reading.verdict != "ok" and not reading.cause.endswith("JSON")):
+    if status != 200 or not (reading.body or reading.cause.endswith("JSON")):
         return Cost()
     usage = reading.body.get("usage")
     counted = usage if isinstance(usage, dict) else {}

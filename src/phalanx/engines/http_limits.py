@@ -22,31 +22,42 @@ def backoff(base: float, number: int, *place: object) -> float:
     >>> 0.5 <= backoff(0.5, 1, "r1") <= 1.0
     True
     """
-    longest = min(base * 2**number, _LONGEST_BACKOFF_S)
+    longest = min(base * 2.0 ** min(number, 60), _LONGEST_BACKOFF_S)
     return longest * (0.5 + 0.5 * derived_random("backoff", number, *place).random())
 
 
 class Bucket:
     """A smooth rate: ``per_minute`` units a minute, at most a second's worth at once.
 
-    A single amount larger than that passes when the bucket is full, and is paid back after.
+    A single amount larger than that passes when the bucket is full, and is paid back after. What
+    is given back stays as credit, at most a minute's worth.
     """
 
     def __init__(self, per_minute: float, now: float) -> None:
         self._rate = per_minute / 60
         self._most = max(1.0, self._rate)
         self._level = self._most
+        self._credit = 0.0
         self._at = now
 
     def delay(self, amount: float, now: float) -> float:
         """Seconds until ``amount`` may be taken."""
         self._fill(now)
-        return max(0.0, (min(amount, self._most) - self._level) / self._rate)
+        there = self._level + self._credit
+        return max(0.0, (min(amount, self._most) - there) / self._rate)
 
     def take(self, amount: float, now: float) -> None:
         """Take it; a negative amount gives back what was estimated too high."""
         self._fill(now)
-        self._level = min(self._level - amount, self._most)
+        self._level -= amount
+        over = self._level - self._most
+        if over > 0:
+            self._level -= over
+            self._credit = min(self._credit + over, 60 * self._rate)
+        elif self._level < 0:
+            used = min(self._credit, -self._level)
+            self._credit -= used
+            self._level += used
 
     def _fill(self, now: float) -> None:
         self._level = min(self._most, self._level + (now - self._at) * self._rate)
@@ -81,7 +92,6 @@ class Gate:
         self._others: deque[tuple[asyncio.Future[None], int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.num_inside = 0
-        self.largest_window = self._window
 
     @property
     def window(self) -> int:
@@ -119,14 +129,18 @@ class Gate:
         if self.num_inside >= self.window:
             self._window += 1.0 if self._slow_start else 1.0 / self._window
             self._window = min(self._window, float(self._most))
-            self.largest_window = max(self.largest_window, self._window)
 
-    def congested(self, epoch: int) -> None:
-        """The server is busy. Requests that began before the last halving say nothing new."""
-        if epoch == self._epoch:
-            self._window = max(1.0, self._window / 2)
-            self._slow_start = False
-            self._epoch += 1
+    def congested(self, epoch: int) -> bool:
+        """The server is busy. Requests that began before the last halving say nothing new.
+
+        Returns whether it is news.
+        """
+        if epoch != self._epoch:
+            return False
+        self._window = max(1.0, self._window / 2)
+        self._slow_start = False
+        self._epoch += 1
+        return True
 
     def closed(self, epoch: int) -> bool:
         """The server cannot be reached: one request at a time, and a slow start afterwards.

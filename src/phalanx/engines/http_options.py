@@ -33,9 +33,9 @@ IN_WORDS = {
     "written": "the option that is written",
 }
 NUM_TOP = 20
-WRITTEN_TOKENS = 256
-# A share of probability that is not worth another request.
-_NEGLIGIBLE = 0.001
+LEAST_MASS = 0.001
+"""Below this share of probability on all options together nothing is said about them; nor is a
+share of less worth another request."""
 
 Candidates = Sequence[tuple[str, float]]
 """Tokens that may stand at one place, with their probabilities."""
@@ -56,12 +56,16 @@ class OptionReading:
 
 
 def asking(
-    mode: str, want: Options, messages: Sequence[Message], start: str = ""
+    mode: str, want: Options, messages: Sequence[Message], limit: int, start: str = ""
 ) -> tuple[tuple[Message, ...], dict[str, Any]]:
-    """(messages, fields of the body) of an options request. ``start`` follows the prefix."""
+    """(messages, fields of the body) of an options request.
+
+    ``limit`` is the most tokens where the model writes by itself, reasoning included, but never
+    too few for the longest option. ``start`` follows the prefix.
+    """
     spelt = [want.prefix + option for option in want.options]
     longest = max(len(text) for text in spelt)
-    fields: dict[str, Any] = {"temperature": 0.0, "max_tokens": longest + 16}
+    fields: dict[str, Any] = {"temperature": 0.0, "max_tokens": max(longest + 16, limit)}
     if mode in ("prefill", "logprobs"):
         fields |= {"logprobs": True, "top_logprobs": NUM_TOP}
     if mode == "prefill":
@@ -74,8 +78,6 @@ def asking(
         fields["guided_choice"] = spelt
     elif mode == "json_schema":
         fields["response_format"] = _schema(want)
-    elif mode == "written":
-        fields["max_tokens"] = WRITTEN_TOKENS
     return tuple(messages), fields
 
 
@@ -119,7 +121,8 @@ def read_options(
     """The reading, or why there is none. ``known`` has what follows each open beginning.
 
     ``proven``: the server is known to go on from a given start, so that the option's place is the
-    start of the reply even where something else was written there.
+    start of the reply even where something else was written there. A reading with less than
+    :data:`LEAST_MASS` on the options is none, unless beginnings are open.
     """
     if mode in ("prefill", "logprobs") or completion.tokens:
         place = places(want, completion.tokens, mode == "prefill", proven)
@@ -129,8 +132,10 @@ def read_options(
             return f"no option was found in the reply {_joined(completion.tokens)!r:.120}"
         if place:
             reading = distribution(want.options, {**place, **(known or {})})
-            if reading or mode in ("prefill", "logprobs"):
-                return reading or "no option is among the likeliest tokens"
+            if reading and (reading.open or reading.mass >= LEAST_MASS):
+                return reading
+            if mode in ("prefill", "logprobs"):
+                return "no option is among the likeliest tokens"
     text = completion.text.strip()
     if mode == "json_schema":
         text = _schema_value(want, text)
@@ -182,19 +187,12 @@ def places(
 ) -> dict[str, Candidates]:
     """What may stand where the option starts ("") and after what was written of it ("1").
 
-    Empty where the place cannot be found. The prefix is looked for in the tokens; after a given
-    start the option may also open the reply.
+    Empty where the place cannot be found. After a given start the option opens the reply;
+    otherwise the prefix is looked for in the tokens.
     """
     text = _joined(tokens)
-    pattern = _prefix_pattern(want) + f"(?={_alternatives(want)})" if want.prefix else "(?!)"
-    found = list(re.finditer(pattern, text))
-    if found:
-        at = found[-1].end()
-    elif re.match(rf"\s*(?:{_alternatives(want)})", text) and (prefilled or not want.prefix):
-        at = len(text) - len(text.lstrip())
-    elif prefilled and proven:
-        at = 0
-    else:
+    at = _start(want, text, proven) if prefilled or not want.prefix else _after_prefix(want, text)
+    if at is None:
         return {}
     known: dict[str, Candidates] = {}
     start = 0
@@ -211,6 +209,24 @@ def places(
                 return known
         start = end
     return known
+
+
+def _after_prefix(want: Options, text: str) -> int | None:
+    pattern = _prefix_pattern(want) + f"(?={_alternatives(want)})"
+    return max((match.end() for match in re.finditer(pattern, text)), default=None)
+
+
+def _start(want: Options, text: str, proven: bool) -> int | None:
+    """Where a reply that goes on from a given start has its option; None where it does not.
+
+    A server that left the start out may write it again, or open with what only looks like an
+    option: "1. First" of a list, or "A word". Neither proves anything.
+    """
+    repeated = want.prefix and re.search(_prefix_pattern(want), text)
+    opened = re.match(rf"\s*(?:{_alternatives(want)})(?![\w.])", text)
+    if proven or (opened and not repeated):
+        return len(text) - len(text.lstrip()) if opened else 0
+    return None
 
 
 def following(token: Token) -> Candidates:
@@ -249,7 +265,7 @@ def distribution(options: Sequence[str], known: Mapping[str, Candidates]) -> Opt
         return None
     total = mass or 1.0
     shares = {option: value / total for option, value in found.items()}
-    waiting = tuple(text for text, share in unknown.items() if share > _NEGLIGIBLE)
+    waiting = tuple(text for text, share in unknown.items() if share > LEAST_MASS)
     return OptionReading(shares, min(mass, 1.0), open=waiting)
 
 

@@ -7,8 +7,9 @@ kept, for a failed request costs as much as a good one.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,10 +22,21 @@ BUSY = frozenset({429, 503, 529})
 """The server is overloaded: fewer requests at once."""
 PASSING = frozenset({408, 409, 425, 429})
 """Statuses below 500 that are worth another try."""
+ENDED = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence", "stop_token"})
+"""What servers call an end that the model wrote itself."""
+CUT = frozenset({"length", "max_tokens", "max_length", "model_length", "repetition"})
+"""What they call an end that the model did not write."""
+FILTERED = frozenset({"content_filter", "safety", "refusal"})
+BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "error"})
+"""The server gave up in the middle, so another try may do better."""
+UNCLEAR_END = "unclear_end"
+"""Flag of a response whose finish_reason says nothing that is known."""
 _THINKING = "think|thinking|reasoning"
 _OPEN = re.compile(rf"\s*<({_THINKING})>", re.IGNORECASE)
 _CLOSE = re.compile(rf"</({_THINKING})>", re.IGNORECASE)
 _CLOSE_LINE = re.compile(rf"</({_THINKING})>[ \t]*(?:\n|\Z)", re.IGNORECASE)
+# What stands for a log-probability that a server leaves out.
+_NO_LOGPROB = -100.0
 _TOO_LONG = re.compile(
     r"context[_ ](?:length|window|size)|maximum context|max_model_len|(?:prompt|input) is too long|"
     r"too many (?:input |prompt )?tokens|maximum (?:input|prompt) length|"
@@ -49,7 +61,7 @@ class Completion:
     """A chat completion as read: a text, or the failure that it amounts to.
 
     ``num_*`` is None where the server counts nothing. ``tokens`` is empty without
-    log-probabilities; joined they are the whole content, reasoning included.
+    log-probabilities; those of the reasoning are left out. ``reasoned``: there was some.
     """
 
     text: str = ""
@@ -59,6 +71,7 @@ class Completion:
     num_prompt_tokens: int | None = None
     num_completion_tokens: int | None = None
     tokens: tuple[Token, ...] = ()
+    reasoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +79,10 @@ class Reading:
     """What to do with a reply.
 
     ``ok`` has the JSON ``body``, with a list of choices; ``retry`` may pass, after ``wait``
-    seconds where the server said so; ``denied`` is 401 or 403; ``unknown`` is 404; ``wrong`` is a
-    request that the server will not take as it is. ``message`` is the server's own word, ``param``
-    the parameter it names.
+    seconds where the server said so, unless the account is ``spent_up``; where it has a ``body``,
+    something was written before the server broke off. ``denied`` is 401 or 403; ``unknown`` is
+    404; ``wrong`` is a request that the server will not take as it is. ``message`` is the server's
+    own word, ``param`` the parameter it names.
     """
 
     verdict: Verdict
@@ -95,6 +109,9 @@ def read_reply(
     body = _json(content)
     if status == 200:
         if isinstance(body, dict) and isinstance(body.get("choices"), list):
+            if (finish := _finish(body["choices"])) in BROKEN_OFF:
+                said = f"the server broke off (finish_reason {finish})"
+                return Reading("retry", said, cause="broken off", body=body)
             return Reading("ok", body=body)
         if isinstance(body, dict) and body.get("error"):
             return _read_error(_code_in(body) or 500, headers, body, content, now)
@@ -109,6 +126,12 @@ def _json(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         return None
+
+
+def _finish(choices: Sequence[Any]) -> str:
+    """The first choice's finish_reason in lower case; "" where there is none."""
+    first = choices[0] if choices and isinstance(choices[0], dict) else {}
+    return str(first.get("finish_reason") or "").lower()
 
 
 def _short(content: bytes) -> str:
@@ -137,6 +160,8 @@ def _read_error(
         return Reading("denied", message, cause=str(status))
     if status == 404:
         return Reading("unknown", message, cause=str(status))
+    if status == 402:
+        return Reading("retry", message, cause=str(status), spent_up=True)
     if status in PASSING or status >= 500:
         spent_up = code in ("insufficient_quota", "billing_hard_limit_reached")
         wait = retry_after(headers, now)
@@ -163,8 +188,15 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     return max(0.0, (when - (now or datetime.now(UTC))).total_seconds())
 
 
-def read_completion(body: Mapping[str, Any], max_new_tokens: int) -> Completion:
-    """The first choice of a chat completion. ``max_new_tokens`` is named where it was too small."""
+def read_completion(
+    body: Mapping[str, Any], max_new_tokens: int, setting: str = "max_new_tokens"
+) -> Completion:
+    """The first choice of a chat completion.
+
+    ``max_new_tokens`` is named where it was too small, as is the ``setting`` that it comes from. An
+    unknown finish_reason counts as cut off, with the flag ``unclear_end``: an end token that the
+    model may not have written is never trained.
+    """
     prompt, written = _usage(body.get("usage"))
     choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
     if not choices:
@@ -172,38 +204,38 @@ def read_completion(body: Mapping[str, Any], max_new_tokens: int) -> Completion:
         return Completion(failure=failure, num_prompt_tokens=prompt, num_completion_tokens=written)
     choice = choices[0]
     message = choice.get("message") if isinstance(choice.get("message"), dict) else {}
-    finish = str(choice.get("finish_reason") or "stop")
+    finish = str(choice.get("finish_reason") or "").lower()
     text, flags = clean_text(_content(message.get("content")))
     answer, reasoned = split_reasoning(text)
     reasoned = reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
-    failure = _failure(message, answer, finish, reasoned, max_new_tokens)
+    cut = f"{max_new_tokens} tokens before an answer began; raise {setting}"
+    failure = _failure(message, answer, finish, reasoned, cut)
+    if finish not in ENDED | CUT | FILTERED:
+        flags = (*flags, UNCLEAR_END)
     return Completion(
         text="" if failure else answer,
-        finish_reason="length" if finish == "length" else "stop",
+        finish_reason="stop" if finish in ENDED else "length",
         failure=failure,
         flags=flags,
         num_prompt_tokens=prompt,
         num_completion_tokens=written,
-        tokens=_tokens(choice.get("logprobs")),
+        tokens=_answering(_tokens(choice.get("logprobs")), answer, reasoned),
+        reasoned=reasoned,
     )
 
 
 def _failure(
-    message: Mapping[str, Any], answer: str, finish: str, reasoned: bool, max_new_tokens: int
+    message: Mapping[str, Any], answer: str, finish: str, reasoned: bool, cut: str
 ) -> Failure | None:
-    if finish == "content_filter":
+    if finish in FILTERED:
         return Failure("refused", "the server's content filter withheld the reply")
     if answer.strip():
         return None
     if message.get("refusal"):
         return Failure("refused", f"the model refused: {str(message['refusal'])[:300]}")
-    if finish == "length":
+    if finish in CUT:
         spent = "reasoning took" if reasoned else "nothing was written in"
-        return Failure(
-            "truncated",
-            f"{spent} all of the {max_new_tokens} tokens before an answer began; "
-            "raise max_new_tokens",
-        )
+        return Failure("truncated", f"{spent} all of the {cut}")
     after = " after its reasoning" if reasoned else ""
     return Failure("empty", f"the model ended without an answer{after}")
 
@@ -242,19 +274,49 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 def _tokens(logprobs: Any) -> tuple[Token, ...]:
-    """The written tokens with their alternatives; empty where the server gave none."""
+    """The written tokens with their alternatives; empty where anything in them is malformed."""
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list):
         return ()
     found = []
     for item in content:
-        if not isinstance(item, dict) or not isinstance(item.get("token"), str):
+        own = _entry(item)
+        others = (item.get("top_logprobs") or []) if own else None
+        if own is None or not isinstance(others, list):
             return ()
-        top = tuple(
-            (other["token"], float(other["logprob"]))
-            for other in item.get("top_logprobs") or ()
-            if isinstance(other.get("token"), str) and other.get("logprob") is not None
-        )
-        logprob = item.get("logprob")
-        found.append(Token(item["token"], float(-100.0 if logprob is None else logprob), top))
+        top = [_entry(other) for other in others]
+        if None in top:
+            return ()
+        found.append(Token(*own, tuple(entry for entry in top if entry)))
     return tuple(found)
+
+
+def _entry(item: Any) -> tuple[str, float] | None:
+    """(token, log-probability), very small where the server gave none; None where malformed."""
+    if not isinstance(item, dict) or not isinstance(item.get("token"), str):
+        return None
+    logprob = item.get("logprob")
+    if logprob is None:
+        return item["token"], _NO_LOGPROB
+    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or math.isnan(logprob):
+        return None
+    return item["token"], float(logprob)
+
+
+def _answering(tokens: Sequence[Token], answer: str, reasoned: bool) -> tuple[Token, ...]:
+    """The tokens from the one on that the answer begins in; none where that cannot be told.
+
+    A server that takes the reasoning out of the text may leave it in the log-probabilities.
+    """
+    joined = "".join(token.text for token in tokens)
+    if not (reasoned or _OPEN.match(joined) or _CLOSE_LINE.search(joined)):
+        return tuple(tokens)
+    at = joined.rfind(answer) if answer.strip() else -1
+    if at < 0:
+        return ()
+    start = 0
+    for number, token in enumerate(tokens):
+        start += len(token.text)
+        if start > at:
+            return tuple(tokens[number:])
+    return ()

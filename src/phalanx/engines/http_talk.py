@@ -6,33 +6,38 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from phalanx.engines import http_options as options
+from phalanx.engines.http_account import costs
 from phalanx.engines.http_body import adaptation, build, named_in, sampling_fields
-from phalanx.engines.http_endpoint import Endpoint, GaveUp
+from phalanx.engines.http_endpoint import FORBIDDEN, Endpoint, GaveUp
 from phalanx.engines.http_reading import Completion, Reading, read_completion
 from phalanx.types import Failure, Message, Options, Request, Response, Sampling
 
 # Beginnings of several options that one request asks about in further requests.
 _MOST_FOLLOW_UPS = 4
+# Errors of the server that end a way of asking which it may not know.
+_PROBING_ERRORS = 3
 
 
 class Talk:
     """Turns a request into bodies and the replies into its response.
 
-    ``model`` is the name that the server knows; ``epoch`` is the gate's, entered by the caller for
-    the first body. The tokens of everything that was sent for the request are added up.
+    ``options_tokens`` is the most that may be written, reasoning included, before an option;
+    ``epoch`` is the gate's, entered by the caller for the first body. The tokens of everything that
+    was sent for the request are added up.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
         request: Request,
-        model: str,
+        options_tokens: int,
         stopped: Callable[[], bool],
         epoch: int | None,
     ) -> None:
         self.endpoint = endpoint
         self.request = request
-        self.model = model
+        self.model = request.member.base
+        self._options_tokens = options_tokens
         self._stopped = stopped
         self._epoch = epoch
         self._tokens_in = 0
@@ -72,35 +77,69 @@ class Talk:
     # Options -------------------------------------------------------------------------------------
 
     async def _chosen(self, want: Options) -> Response:
-        """Ask in the way that the server is known to understand, or find it out."""
-        failure = Failure("refused", "no way of asking for options is left")
+        """Ask in the way that the server is known to understand, or find it out.
+
+        After errors that may have passed by now a later way is taken, but not for good.
+        """
+        failure = Failure(
+            "refused",
+            f"{self.endpoint.title} takes none of the ways of asking {self.model} for options that "
+            f"endpoints.{self.endpoint.name}.options: {self.endpoint.settings.options} allows",
+        )
+        doubted: list[str] = []
         for mode in modes_for(self.endpoint, self.model):
-            found = await self._in_mode(mode, want)
+            try:
+                found = await self._in_mode(mode, want, learn=not doubted)
+            except GaveUp as gave_up:
+                if not (self._probing(mode) and gave_up.by_errors):
+                    raise
+                doubted.append(mode)
+                found = gave_up.failure
             if isinstance(found, Response):
+                for one in doubted if found.error is None else ():
+                    self.endpoint.doubt_mode(self.model, one)
                 return found
             failure = found
         return self._response(error=failure)
 
-    async def _in_mode(self, mode: str, want: Options) -> Response | Failure:
+    def _proven(self, mode: str) -> bool:
+        return self.endpoint.spent.capabilities.get(self.model) == mode
+
+    def _probing(self, mode: str) -> bool:
+        """Whether the server may not know this way of asking."""
+        return bool(options.needs(mode)) and not self._proven(mode)
+
+    async def _in_mode(self, mode: str, want: Options, learn: bool) -> Response | Failure:
         """The response, or a failure that another mode may not have."""
-        messages, fields = options.asking(mode, want, self.request.messages)
-        needed = options.needs(mode)
-        reading = await self._say(messages, fields, needed)
+        limit = self._options_tokens
+        messages, fields = options.asking(mode, want, self.request.messages, limit)
+        most_errors = _PROBING_ERRORS if self._probing(mode) else None
+        reading = await self._say(messages, fields, options.needs(mode), most_errors)
         if reading.verdict == "wrong":
+            if named_in(reading, fields) in options.needs(mode):
+                self.endpoint.refuse_mode(self.model, mode)
             failure = self._refusal(reading, f" (asked for {options.IN_WORDS[mode]})")
-            return self._response(error=failure) if reading.too_long else failure
-        completion = self._read(reading, fields["max_tokens"])
-        if completion.failure and not completion.tokens:
-            return completion.failure
-        proven = self.endpoint.spent.capabilities.get(self.model) == mode
+            final = reading.too_long or reading.cause == FORBIDDEN
+            return self._response(error=failure) if final else failure
+        completion = self._read(reading, fields["max_tokens"], "judge.max_new_tokens")
+        if completion.failure and (
+            completion.failure.kind != "empty" or completion.reasoned or not completion.tokens
+        ):
+            # Where the model wrote by itself, another way gives it no more room.
+            final = completion.failure.kind == "refused" or (
+                completion.failure.kind == "truncated" and mode != "prefill"
+            )
+            return self._response(error=completion.failure) if final else completion.failure
+        proven = self._proven(mode)
         found = options.read_options(mode, want, completion, proven=proven)
         if isinstance(found, str):
             return Failure("unreadable", f"{self.endpoint.title}, {self.model}: {found}")
         if found.open and mode == "prefill":
             found = await self._followed_up(want, completion, found)
-        if found.mass <= 0:
+        if found.mass < options.LEAST_MASS:
             return Failure("unreadable", f"{self.endpoint.title}: no option has a probability")
-        self.endpoint.learn_mode(self.model, mode, options.IN_WORDS[mode])
+        if learn:
+            self.endpoint.learn_mode(self.model, mode, options.IN_WORDS[mode])
         return self._response(
             probabilities=found.probabilities,
             option_mass=found.mass,
@@ -110,17 +149,25 @@ class Talk:
     async def _followed_up(
         self, want: Options, completion: Completion, found: options.OptionReading
     ) -> options.OptionReading:
-        """Ask what follows beginnings that several options share, such as "1" of "1" and "10"."""
+        """Ask what follows beginnings that several options share, such as "1" of "1" and "10".
+
+        Where no answer can be read, the beginning stays open and its share is left out.
+        """
         known: dict[str, options.Candidates] = {}
-        while open_ := [start for start in found.open if start not in known]:
-            if len(known) >= _MOST_FOLLOW_UPS:
+        asked: set[str] = set()
+        while open_ := [start for start in found.open if start not in asked]:
+            if len(asked) >= _MOST_FOLLOW_UPS:
                 break
-            messages, fields = options.asking("prefill", want, self.request.messages, open_[0])
+            start = open_[0]
+            asked.add(start)
+            messages, fields = options.asking("prefill", want, self.request.messages, 0, start)
             reading = await self._say(messages, fields)
-            tokens = ()
-            if reading.verdict == "ok":
-                tokens = self._read(reading, fields["max_tokens"]).tokens
-            known[open_[0]] = options.following(tokens[0]) if tokens else ()
+            if reading.verdict != "ok":
+                continue
+            tokens = self._read(reading, fields["max_tokens"]).tokens
+            if not tokens or not tokens[0].top:
+                continue
+            known[start] = options.following(tokens[0])
             again = options.read_options("prefill", want, completion, known, proven=True)
             if isinstance(again, str):
                 break
@@ -130,7 +177,11 @@ class Talk:
     # Sending and counting ------------------------------------------------------------------------
 
     async def _say(
-        self, messages: Sequence[Message], fields: Mapping[str, Any], needed: Sequence[str] = ()
+        self,
+        messages: Sequence[Message],
+        fields: Mapping[str, Any],
+        needed: Sequence[str] = (),
+        most_errors: int | None = None,
     ) -> Reading:
         """Send, and where the server refuses a part, change that part and send again.
 
@@ -143,17 +194,19 @@ class Talk:
             body = build(self.model, messages, fields, adaptations, settings.extra)
             epoch, self._epoch = self._epoch, None
             reading = await self.endpoint.deliver(
-                "chat/completions", body, self.request.id, self._stopped, epoch
+                body, self.request.id, self._stopped, epoch, most_errors
             )
-            if reading.verdict == "ok" or reading.too_long:
+            if reading.verdict == "ok" or reading.too_long or reading.cause == FORBIDDEN:
                 return reading
             change = adaptation(reading, body, settings.extra)
             if not change or (named_in(reading, body) in needed and change != "top_logprobs 5"):
                 return reading
             self.endpoint.learn(self.model, change)
 
-    def _read(self, reading: Reading, max_new_tokens: int) -> Completion:
-        completion = read_completion(reading.body, max_new_tokens)
+    def _read(
+        self, reading: Reading, max_new_tokens: int, setting: str = "max_new_tokens"
+    ) -> Completion:
+        completion = read_completion(reading.body, max_new_tokens, setting)
         self._tokens_in += completion.num_prompt_tokens or 0
         self._tokens_out += completion.num_completion_tokens or 0
         return completion
@@ -177,8 +230,23 @@ class Talk:
         )
 
 
+def estimate(endpoint: Endpoint, request: Request, options_tokens: int) -> int:
+    """Tokens that the first body of a request is expected to cost."""
+    model, want = request.member.base, request.want
+    if isinstance(want, Options):
+        mode = next(iter(modes_for(endpoint, model)), "written")
+        messages, fields = options.asking(mode, want, request.messages, options_tokens)
+    else:
+        assert isinstance(want, Sampling)
+        messages, fields = request.messages, sampling_fields(want, request.seed)
+    adaptations = endpoint.spent.adaptations.get(model, ())
+    return costs(build(model, messages, fields, adaptations, endpoint.settings.extra))[1].tokens
+
+
 def modes_for(endpoint: Endpoint, model: str) -> tuple[str, ...]:
     """The ways to ask for options: the one that is known to work, or those to be tried."""
     allowed = options.MODES[endpoint.settings.options]
     known = endpoint.spent.capabilities.get(model)
-    return (known,) if known in allowed else allowed
+    if known in allowed:
+        return (known,)
+    return tuple(mode for mode in allowed if not endpoint.refuses_mode(model, mode))

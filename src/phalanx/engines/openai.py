@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from phalanx.config.schema import BudgetSettings, EndpointSettings
-from phalanx.engines.http_account import Account, costs
-from phalanx.engines.http_body import build
+from phalanx.engines.http_account import Account
 from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
-from phalanx.engines.http_talk import Talk, modes_for
+from phalanx.engines.http_talk import Talk, estimate, modes_for
 from phalanx.engines.http_work import HttpWork, Place
 from phalanx.errors import EngineError
 from phalanx.types import Failure, Likelihood, Member, Options, Request, Response, Work
@@ -34,8 +33,10 @@ _CLOSE_S = 10.0
 class OpenAIEngine:
     """Implements :class:`phalanx.types.ConcurrentEngine`.
 
-    ``environ`` holds the keys that endpoints name. ``backoff_s`` is the wait before a second try.
-    Raises EngineError where a named key is not set.
+    ``environ`` holds the keys that endpoints name. ``options_tokens`` is the most that a judge may
+    write, reasoning included, where its options cannot be read off after a given start
+    (``judge.max_new_tokens``). ``backoff_s`` is the wait before a second try. Raises EngineError
+    where a named key is not set.
     """
 
     name = "openai"
@@ -46,8 +47,10 @@ class OpenAIEngine:
         budget: BudgetSettings | None = None,
         environ: Mapping[str, str] = os.environ,
         *,
+        options_tokens: int = 256,
         backoff_s: float = 0.5,
     ) -> None:
+        self._options_tokens = options_tokens
         self._account = Account(endpoints, budget or BudgetSettings(), self.name)
         self._endpoints = {
             settings.name: Endpoint(settings, self._account, _key(settings, environ), backoff_s)
@@ -101,8 +104,6 @@ class OpenAIEngine:
         self._loop.close()
         self._loop = self._thread = None
 
-    # What an engine of managed servers does in another way ---------------------------------------
-
     def _endpoint_of(self, member: Member) -> Endpoint:
         if member.endpoint not in self._endpoints:
             known = ", ".join(self._endpoints) or "none"
@@ -111,10 +112,6 @@ class OpenAIEngine:
                 f"endpoints ({known})"
             )
         return self._endpoints[member.endpoint]
-
-    def _model_of(self, member: Member) -> str:
-        """The name that the server knows."""
-        return member.base
 
     # The loop's side -----------------------------------------------------------------------------
 
@@ -144,6 +141,8 @@ class OpenAIEngine:
                 endpoint = self._endpoint_of(request.member)
                 lanes.setdefault(endpoint.name, []).append(((number, position), request))
         try:
+            for name in lanes:
+                self._endpoints[name].begin()
             crew.lanes = [
                 asyncio.create_task(self._lane(work, crew, self._endpoints[name], owed))
                 for name, owed in lanes.items()
@@ -172,14 +171,12 @@ class OpenAIEngine:
                 work.begin(place)
                 work.put(place, _no_likelihood(request, endpoint))
                 continue
-            model = self._model_of(request.member)
-            usual = costs(build(model, request.messages, _room(request), (), {}))[1]
-            epoch = await endpoint.gate.enter(usual.tokens)
+            epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
             if work.stopped:
                 endpoint.gate.leave()
                 return
             work.begin(place)
-            talk = Talk(endpoint, request, model, lambda: work.stopped, epoch)
+            talk = Talk(endpoint, request, self._options_tokens, lambda: work.stopped, epoch)
             task = asyncio.create_task(self._one(work, crew, place, talk))
             crew.add(task, talk)
             if self._is_probe(talk):
@@ -194,7 +191,7 @@ class OpenAIEngine:
             return True
         if not isinstance(talk.request.want, Options):
             return False
-        if len(modes_for(talk.endpoint, talk.model)) == 1:
+        if len(modes_for(talk.endpoint, talk.model)) <= 1:
             return False
         self._probes[key] += 1
         return self._probes[key] <= _MOST_PROBES
@@ -265,11 +262,6 @@ def _key(settings: EndpointSettings, environ: Mapping[str, str]) -> str:
             "put the key there, or leave endpoints.key out where the server wants none"
         )
     return key
-
-
-def _room(request: Request) -> dict[str, int]:
-    """Tokens that may be written, for the first estimate."""
-    return {"max_tokens": getattr(request.want, "max_new_tokens", 32)}
 
 
 def _no_likelihood(request: Request, endpoint: Endpoint) -> Response:
