@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 
 import pytest
 
@@ -54,29 +55,73 @@ async def _fill(gate: Gate, count: int) -> list[int]:
 
 
 async def _replies(gate: Gate, count: int) -> None:
-    """Good replies while more requests wait than the gate lets through."""
-    await _fill(gate, gate.window - gate.num_inside)
+    """So many good replies while the window is full; each place is taken again at once."""
+    inside = deque(await _fill(gate, gate.window))
     for _ in range(count):
-        gate.went_well()
+        gate.went_well(inside.popleft())
         gate.leave()
-        await _fill(gate, gate.window - gate.num_inside)
+        inside.extend(await _fill(gate, gate.window - gate.num_inside))
+    for _ in range(gate.num_inside):
+        gate.leave()
 
 
-def test_the_window_doubles_a_round_until_congestion_then_grows_by_one_a_round() -> None:
+async def _round(gate: Gate, busy: int) -> None:
+    """A full window of which so many come back busy."""
+    for number, epoch in enumerate(await _fill(gate, gate.window)):
+        if number < busy:
+            gate.congested(epoch)
+        else:
+            gate.went_well(epoch)
+        gate.leave()
+
+
+def test_the_window_doubles_a_round_until_it_is_crowded_then_grows_by_one_a_round() -> None:
     async def scenario() -> None:
         gate = Gate(most=100)
         for window in (4, 8, 16, 32):
             assert gate.window == window
             await _replies(gate, window)
         assert gate.window == 64
-        for _ in range(64):
-            gate.leave()
-        for epoch in await _fill(gate, 64):
-            gate.congested(epoch)
-            gate.leave()
-        assert gate.window == 32  # halved once, not once for each of them
-        await _replies(gate, 33)
-        assert gate.window == 33
+        await _round(gate, busy=64)
+        narrowed = gate.window
+        assert narrowed in (31, 32)  # halved once, not once for each of them
+        await _replies(gate, narrowed)  # a round without growth
+        assert gate.window == narrowed
+        await _replies(gate, narrowed + 1)
+        assert gate.window == narrowed + 1
+
+    asyncio.run(scenario())
+
+
+def test_a_few_busy_replies_narrow_the_window_a_little_and_in_proportion() -> None:
+    async def scenario() -> None:
+        gate = Gate(most=100)
+        for window in (4, 8, 16, 32):
+            await _replies(gate, window)
+        before = gate.window
+        await _round(gate, busy=4)  # one in sixteen
+        assert before * 0.95 <= gate.window <= before + 60
+        gate = Gate(most=40)
+        for window in (4, 8, 16, 32):
+            await _replies(gate, window)
+        assert gate.window == 40
+        await _round(gate, busy=20)
+        assert gate.window == 30
+
+    asyncio.run(scenario())
+
+
+def test_a_server_with_room_for_a_few_is_asked_for_a_few() -> None:
+    """Seven at a time is one too many: the window settles there and does not swing."""
+
+    async def scenario() -> None:
+        gate, refused, sent = Gate(most=256), 0, 0
+        for _ in range(200):
+            over = max(0, gate.window - 6)
+            refused, sent = refused + over, sent + gate.window
+            await _round(gate, busy=over)
+        assert 4 <= gate.window <= 8
+        assert refused < 0.15 * sent
 
     asyncio.run(scenario())
 
@@ -84,15 +129,10 @@ def test_the_window_doubles_a_round_until_congestion_then_grows_by_one_a_round()
 def test_the_window_never_falls_below_one_nor_grows_beyond_its_most() -> None:
     async def scenario() -> None:
         gate = Gate(most=6)
-        for _ in range(10):
-            gate.num_inside = gate.window
-            gate.went_well()
+        await _replies(gate, 30)
         assert gate.window == 6
-        gate.num_inside = 0
         for _ in range(6):
-            (epoch,) = await _fill(gate, 1)
-            gate.congested(epoch)
-            gate.leave()
+            await _round(gate, busy=gate.window)
         assert gate.window == 1
 
     asyncio.run(scenario())
@@ -102,8 +142,8 @@ def test_a_wider_window_is_not_earned_while_it_is_not_used() -> None:
     async def scenario() -> None:
         gate = Gate(most=64)
         for _ in range(20):
-            await _fill(gate, 1)
-            gate.went_well()
+            (epoch,) = await _fill(gate, 1)
+            gate.went_well(epoch)
             gate.leave()
         assert gate.window == 4
 

@@ -27,6 +27,9 @@ _LONGEST_GAP_S = 5.0
 _POLL_S = 0.01
 # The first pause of a busy server is this share of the wait before a second try.
 _FIRST_PAUSE = 1 / 8
+# A reply that broke says nothing about how busy the server is: the wait is a quarter of the usual.
+_BROKEN = 1 / 4
+_BROKEN_OFF = ("cut", "cut JSON", "not JSON", "timeout")
 # Doublings of the wait of one request that meets a busy server again and again.
 _MOST_DOUBLINGS = 4
 # Refusals (403) of single requests in a row, after which it must be the key.
@@ -190,11 +193,13 @@ class Endpoint:
         stopped: Callable[[], bool],
         epoch: int | None = None,
         most_errors: int | None = None,
+        failed: Callable[[], None] = lambda: None,
     ) -> Reading:
         """Send the body until a reading with the verdict ``ok`` or ``wrong`` comes back.
 
         ``place`` derives the jitter; ``epoch`` is given where the caller has entered the gate for
-        the first try already; ``most_errors`` bounds the replies of status 500 and above. Raises
+        the first try already; ``most_errors`` bounds the replies of status 500 and above;
+        ``failed`` is called after each try that came to nothing. Raises
         GaveUp, Dropped, BudgetError, and EngineError where the server refuses the key, does not
         know the model, or is silent for too long.
         """
@@ -217,13 +222,15 @@ class Endpoint:
                 self.gate.leave()
                 epoch = None
             self._account.retried(self.name, cause)
+            failed()
             if tries.over:
                 raise GaveUp(self._gave_up(tries.sent, cause, what), tries.by_errors)
             if stopped():
                 raise Dropped
             if cause != "unreachable":
                 # For a busy server the gate is closed as well, so that nobody else comes sooner.
-                await asyncio.sleep(backoff(self._backoff_s, tries.doublings, place))
+                first = self._backoff_s * (_BROKEN if cause in _BROKEN_OFF else 1)
+                await asyncio.sleep(backoff(first, tries.doublings, place))
 
     def _gave_up(self, tries: int, cause: str, what: str) -> Failure:
         kind = "timeout" if cause == "timeout" else "engine"
@@ -356,7 +363,7 @@ class Endpoint:
                 self.gate.pause(backoff(first, self._busy, self.name))
                 self._busy += 1
         elif reading.verdict == "ok":
-            self.gate.went_well()
+            self.gate.went_well(epoch)
             self._busy = 0
         if reading.wait is not None:
             # A little later than asked, so that a clock that runs fast does not come too early.

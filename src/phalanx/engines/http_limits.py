@@ -11,9 +11,13 @@ from phalanx.identity import derived_random
 
 START_WINDOW = 4
 """Requests in flight at first."""
+CROWDED = 0.15
+"""Share of busy replies in a round from which on the window is too wide."""
 LONGEST_WAIT_S = 300.0
 """The longest that a server's Retry-After is obeyed."""
 _LONGEST_BACKOFF_S = 30.0
+# Of fewer replies a share says little: one in four is chance where one in ten is busy.
+_FEWEST = 10
 
 
 def backoff(base: float, number: int, *place: object) -> float:
@@ -67,9 +71,12 @@ class Bucket:
 class Gate:
     """Lets requests of one endpoint through: used inside one asyncio loop.
 
-    The window starts at :data:`START_WINDOW`, grows by one with every good reply until the first
-    congestion and by one a round after it, up to ``most``; a congestion halves it, once for all
-    the requests that were in flight when it came.
+    The window starts at :data:`START_WINDOW` and grows by one with every good reply, or, once the
+    server was seen crowded, by one a round, up to ``most``. A round is a window's worth of replies
+    (ten at least). It ends with a cut in proportion to the share of busy ones, as DCTCP does
+    (Alizadeh et al. 2010): all busy halves the window, a few that are busy for reasons of their
+    own hardly narrow it. A round with more than :data:`CROWDED` is followed by one without growth,
+    and what was in flight then counts no more.
     """
 
     def __init__(
@@ -86,7 +93,9 @@ class Gate:
         self._tokens = Bucket(tokens_per_minute, now) if tokens_per_minute else None
         self._window = float(min(START_WINDOW, most))
         self._slow_start = True
+        self._crowded = False
         self._epoch = 0
+        self._ended = self._busy = 0
         self._paused_until = 0.0
         self._first: deque[tuple[asyncio.Future[None], int]] = deque()
         self._others: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -124,23 +133,38 @@ class Gate:
         if self._tokens:
             self._tokens.take(tokens, self._clock())
 
-    def went_well(self) -> None:
-        """A reply came while the window was in use: a wider one may do."""
-        if self.num_inside >= self.window:
+    def went_well(self, epoch: int) -> None:
+        """A reply came; while the window is in use, a wider one may do."""
+        if self.num_inside >= self.window and not self._crowded:
             self._window += 1.0 if self._slow_start else 1.0 / self._window
             self._window = min(self._window, float(self._most))
+        self._count(epoch, busy=False)
 
     def congested(self, epoch: int) -> bool:
-        """The server is busy. Requests that began before the last halving say nothing new.
+        """The server is busy. Returns whether it is news: the first such reply of its round."""
+        news = epoch == self._epoch and not self._busy
+        self._count(epoch, busy=True)
+        return news
 
-        Returns whether it is news.
-        """
+    def _count(self, epoch: int, busy: bool) -> None:
         if epoch != self._epoch:
-            return False
-        self._window = max(1.0, self._window / 2)
-        self._slow_start = False
-        self._epoch += 1
-        return True
+            return
+        self._ended += 1
+        self._busy += busy
+        # A round ends early where it is clear already that half of it is too much.
+        size = max(self.window, _FEWEST)
+        if self._ended < size and 2 * self._busy < size:
+            return
+        share = self._busy / self._ended
+        self._window = max(1.0, self._window * (1 - share / 2))
+        self._crowded = share > CROWDED
+        self._slow_start = self._slow_start and not self._crowded
+        self._next_round(news=self._crowded)
+
+    def _next_round(self, news: bool) -> None:
+        """Begin to count anew; after news what is in flight says nothing about the new window."""
+        self._epoch += news
+        self._ended = self._busy = 0
 
     def closed(self, epoch: int) -> bool:
         """The server cannot be reached: one request at a time, and a slow start afterwards.
@@ -149,8 +173,8 @@ class Gate:
         """
         if epoch != self._epoch:
             return False
-        self._window, self._slow_start = 1.0, True
-        self._epoch += 1
+        self._window, self._slow_start, self._crowded = 1.0, True, False
+        self._next_round(news=True)
         return True
 
     def pause(self, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,20 @@ class Talk:
         self._epoch = epoch
         self._tokens_in = 0
         self._tokens_out = 0
+        self._failed_once = asyncio.Event()
+
+    async def taught(self, task: asyncio.Task[None], seconds: float) -> None:
+        """Wait, ``seconds`` at most, for what a model's first request teaches about the server.
+
+        A first try that came to nothing taught nothing, and the rest need not wait for its next
+        one, unless a way of asking for options is still to be found.
+        """
+        waiting = [task]
+        if isinstance(self.request.want, Sampling):
+            waiting.append(asyncio.create_task(self._failed_once.wait()))
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for other in waiting[1:]:
+            other.cancel()
 
     def release(self) -> None:
         """Give the gate's place back where nothing was sent after all."""
@@ -194,7 +209,7 @@ class Talk:
             body = build(self.model, messages, fields, adaptations, settings.extra)
             epoch, self._epoch = self._epoch, None
             reading = await self.endpoint.deliver(
-                body, self.request.id, self._stopped, epoch, most_errors
+                body, self.request.id, self._stopped, epoch, most_errors, self._failed_once.set
             )
             if reading.verdict == "ok" or reading.too_long or reading.cause == FORBIDDEN:
                 return reading

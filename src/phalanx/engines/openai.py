@@ -181,7 +181,7 @@ class OpenAIEngine:
             crew.add(task, talk)
             if self._is_probe(talk):
                 # What it learns decides how the others are asked.
-                await asyncio.wait([task], timeout=_PROBE_S)
+                await talk.taught(task, _PROBE_S)
 
     def _is_probe(self, talk: Talk) -> bool:
         """Whether the request is sent alone: a model's first one, or one that looks for a way."""
