@@ -55,7 +55,7 @@ def peak(setting: Setting, count: int) -> float:
     from phalanx.types import Request, Sampling
 
     members = setting.members(count)
-    new = setting.size(32, 4)
+    new = setting.size(16, 4)
     gpu = setting.device.startswith("cuda")
     with Tree().watching() as tree:
         weights = weights_of(setting)
@@ -67,7 +67,7 @@ def peak(setting: Setting, count: int) -> float:
         HFEngine(weights).respond(asked)
         for member in members:
             folder = setting.scratch / f"memory-{count}" / member.name
-            learned = pairs(SETTINGS.batch_size)
+            learned = pairs(4)
             train_dpo(weights, member, learned, SETTINGS, folder, seed=1, version=1)
     return torch.cuda.max_memory_allocated() / 2**20 if gpu else tree.peak
 

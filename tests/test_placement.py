@@ -376,6 +376,22 @@ def test_endpoints_are_counted_and_priced() -> None:
     assert plan.total_seconds == 0
 
 
+def test_an_endpoint_is_measured_once_and_may_write_its_scores() -> None:
+    members = [{"name": n, "engine": "openai", "model": n} for n in "abc"]
+    common = {
+        "endpoints": [{"name": "lab", "url": "http://127.0.0.1:1/v1"}],
+        "judge": {"protocol": "expected", "max_new_tokens": 50},
+        "train": {"method": "none"},
+    }
+    task = {"name": "skills", "source": "builtin:skills", "limit": 2}
+    bare = make_plan(config_of(members, **common))
+    measured = make_plan(config_of(members, evaluate={"tasks": [task]}, **common))
+    assert measured.evaluation_items > 0
+    more = measured.endpoints[0].requests - bare.endpoints[0].requests
+    assert more == 3 * measured.evaluation_items
+    assert bare.endpoints[0].tokens_out >= bare.work.judge_requests * 50
+
+
 def test_a_faster_card_takes_less_time_and_a_gpu_less_than_a_cpu() -> None:
     config = config_of(pool_of(*[SEVEN] * 4))
     machines = ("cpu:16:128GB", "a100-80gb", "h100", "b200")

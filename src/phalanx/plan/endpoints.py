@@ -35,16 +35,20 @@ class EndpointPlan:
 
 
 def endpoints_of(
-    config: Config, members: Sequence[Member], instruction_tokens: int, evaluations: int
+    config: Config, members: Sequence[Member], instruction_tokens: int, items: int
 ) -> tuple[EndpointPlan, ...]:
-    """One entry for each endpoint that a member is behind; ``evaluations`` of each contestant."""
+    """One entry for each endpoint that a member is behind.
+
+    Each contestant answers ``items`` of evaluation, once: it does not change, and what it has
+    answered is not asked again.
+    """
     groups: dict[str, list[Member]] = {}
     for member in members:
         if member.engine == "openai":
             groups.setdefault(member.endpoint, []).append(member)
     settings = {endpoint.name: endpoint for endpoint in config.endpoints}
     return tuple(
-        _of_one(config, settings[name], mine, members, instruction_tokens, evaluations)
+        _of_one(config, settings[name], mine, members, instruction_tokens, items)
         for name, mine in groups.items()
         if name in settings
     )
@@ -56,20 +60,21 @@ def _of_one(
     mine: Sequence[Member],
     members: Sequence[Member],
     instruction_tokens: int,
-    evaluations: int,
+    items: int,
 ) -> EndpointPlan:
     asked = asked_of(config, members)
     answer = config.answer.max_new_tokens
     read, written = judge_request_tokens(config, instruction_tokens, answer)
-    written = max(written, 1)  # even a score that is read off needs a token to be written
+    # A server that cannot be told how to begin writes even a score that is read off.
+    written = max(written, config.judge.max_new_tokens)
     measured = {member.name for member in contestants(members)}
     answers = config.iterations * sum(asked[member.name].answers for member in mine)
     judgings = config.iterations * sum(asked[member.name].judgings for member in mine)
-    items = evaluations * sum(member.name in measured for member in mine)
-    requests = ceil(answers) + ceil(judgings) + items
-    tokens_in = ceil((answers + items) * instruction_tokens + judgings * read)
+    measurings = items * sum(member.name in measured for member in mine)
+    requests = ceil(answers) + ceil(judgings) + measurings
+    tokens_in = ceil((answers + measurings) * instruction_tokens + judgings * read)
     tokens_out = ceil(
-        answers * answer + judgings * written + items * config.evaluate.max_new_tokens
+        answers * answer + judgings * written + measurings * config.evaluate.max_new_tokens
     )
     money = None
     if endpoint.price_in or endpoint.price_out:

@@ -135,7 +135,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     _refuse(config, faults)
     items = _evaluation_items(config)
     evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
-    endpoints = endpoints_of(config, members, tokens, evaluations)
+    endpoints = endpoints_of(config, members, tokens, items)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
     served = any(wave.server for wave in placement.waves)
