@@ -369,9 +369,9 @@ def test_endpoints_are_counted_and_priced() -> None:
     assert asked.money == pytest.approx((read + 3 * 2 * 30_000) / 1e6)
     assert asked.minutes == pytest.approx(800 / 60)
     requests, tokens_line, money = plan.budget
-    assert "800 at most fit within 900" in requests
+    assert "about 800 fit within 900" in requests
     assert "fit within 1,000,000,000" in tokens_line
-    assert "do not fit within 0.10" in money
+    assert "do not fit within 0.1;" in money
     assert plan.placement.behind == {"lab": ("a", "b", "c")}
     assert plan.total_seconds == 0
 

@@ -16,8 +16,10 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class EndpointPlan:
-    """Upper bounds for the whole run, each request sent once. ``money`` is None without prices.
+    """The whole run, each request sent once, every response as long as allowed.
 
+    What is read is estimated, chat templates included by a flat number of tokens; tries are not
+    counted. ``money`` is None without prices.
     ``minutes`` is the least time that its own rates allow; None where it has none.
     """
 
@@ -90,25 +92,33 @@ def _of_one(
     )
 
 
+def amount(money: float) -> str:
+    """
+    >>> amount(0.00412), amount(1234.5)
+    ('0.0041', '1,234.50')
+    """
+    return f"{money:,.2f}" if money >= 1 else f"{money:.2g}"
+
+
 def budget_lines(config: Config, plans: Sequence[EndpointPlan]) -> list[str]:
-    """How the upper bounds compare with the budget, a line for each limit that is set."""
+    """How these numbers compare with the budget, a line for each limit that is set."""
     budget, lines = config.budget, []
     priced = [plan.money for plan in plans if plan.money is not None]
     sums = (
         ("requests", budget.requests, sum(plan.requests for plan in plans), ",.0f"),
         ("tokens", budget.tokens, sum(plan.tokens for plan in plans), ",.0f"),
-        ("money", budget.money, sum(priced), ",.2f"),
+        ("money", budget.money, sum(priced), ",.4g"),
     )
     for name, limit, needed, how in sums:
         if limit is None or not plans or (name == "money" and not priced):
             continue
+        about = f"budget.{name}: about {needed:{how}}"
         if needed <= limit:
-            lines.append(f"budget.{name}: {needed:{how}} at most fit within {limit:{how}}")
+            lines.append(f"{about} fit within {limit:{how}} (tries come on top)")
         else:
-            share = limit / needed
             lines.append(
-                f"budget.{name}: {needed:{how}} at most do not fit within {limit:{how}}; in the "
-                f"worst case the run stops after {share:.0%} of its requests, to go on when the "
-                "budget is raised"
+                f"{about} do not fit within {limit:{how}}; if responses are as long as allowed, "
+                f"the run stops after about {limit / needed:.1%} of its requests, to go on when "
+                "the budget is raised"
             )
     return lines

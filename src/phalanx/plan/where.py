@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from phalanx.plan.endpoints import EndpointPlan
+from phalanx.plan.endpoints import EndpointPlan, amount
 from phalanx.plan.machines import GB, in_words
 from phalanx.plan.make import Plan
 from phalanx.plan.memory import BasePlan
@@ -113,19 +113,19 @@ def behind(plan: Plan) -> list[Text]:
     """What endpoints will be asked, and how that compares with the budget."""
     if not plan.endpoints:
         return []
-    text = Text("Endpoints, the whole run, at most", style="bold")
+    text = Text("Endpoints, the whole run, as long as responses may be", style="bold")
     lines = [_endpoint(endpoint) for endpoint in plan.endpoints]
     text.append("\n" + "\n".join([*lines, *plan.budget]), style="not bold")
     return [Text(""), text]
 
 
 def _endpoint(endpoint: EndpointPlan) -> str:
-    money = "no price set" if endpoint.money is None else f"money {endpoint.money:,.2f}"
+    money = "no price set" if endpoint.money is None else f"money {amount(endpoint.money)}"
     rate = ""
     if endpoint.minutes is not None:
         rate = f"; its rates allow this in {endpoint.minutes / 60:,.1f} h or more"
     return (
-        f"behind {endpoint.name}: {', '.join(endpoint.members)} answer and judge, and are not "
-        f"trained: {endpoint.requests:,} requests, {endpoint.tokens_in:,} tokens read, "
+        f"behind {endpoint.name} and not trained: {', '.join(endpoint.members)}: "
+        f"{endpoint.requests:,} requests, about {endpoint.tokens_in:,} tokens read, "
         f"{endpoint.tokens_out:,} written, {money}{rate}"
     )

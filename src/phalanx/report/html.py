@@ -196,6 +196,8 @@ def notes(facts: RunFacts) -> list[str]:
     """What the numbers do and do not say."""
     measured = facts.evaluation
     lines = []
+    if facts.accounting.num_duels and not facts.accounting.pairs_kept:
+        lines.append(f"{words.NO_PAIRS}.")
     if measured.num_test:
         lines += [
             f"n: {measured.num_test} test items and {measured.num_dev} dev items over "

@@ -17,6 +17,7 @@ from phalanx.report.servers import endpoint_lines
 from phalanx.report.words import (
     DROP_WORDS,
     MINUS,
+    NO_PAIRS,
     PHASE_WORDS,
     STATUS_WORDS,
     choice_line,
@@ -73,6 +74,7 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
     yield from _evaluation(facts)
     yield from _reputations(facts)
     yield from _accounting(facts)
+    yield from _endpoints(facts)
     yield from _times(facts)
     yield from _next(facts)
 
@@ -82,6 +84,7 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
     yield from _state_lines(facts)
     yield from _reputations(facts)
     yield from _accounting(facts)
+    yield from _endpoints(facts)
     yield from _times(facts)
 
 
@@ -232,6 +235,12 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
     yield _indent(table)
 
 
+def _endpoints(facts: RunFacts) -> Iterator[RenderableType]:
+    if lines := endpoint_lines(facts):
+        yield _section("Endpoints")
+        yield from (_indent(Text(line)) for line in lines)
+
+
 def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
     account = facts.accounting
     yield _section("Accounting")
@@ -257,6 +266,8 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
             f"{counted(account.dropped, DROP_WORDS)}"
         )
     )
+    if not account.pairs_kept:
+        yield _indent(Text(NO_PAIRS, style="bold"))
     if facts.label_accuracy:
         shares = ", ".join(
             f"{percent(share, 0)} % of {count:,} (iteration {number})"
@@ -287,9 +298,6 @@ def _phases(facts: RunFacts) -> Iterator[RenderableType]:
     yield _indent(table)
     if failures:
         yield _indent(Text(f"failed: {counted(dict(failures.most_common()))}"))
-    if lines := endpoint_lines(facts):
-        yield _section("Endpoints")
-        yield from (_indent(Text(line)) for line in lines)
 
 
 def _times(facts: RunFacts) -> Iterator[RenderableType]:

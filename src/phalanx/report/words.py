@@ -12,6 +12,10 @@ from phalanx.statistics import Interval
 
 MINUS = "−"
 
+NO_PAIRS = (
+    "Warning: no pair was kept, so nothing can be learnt. Look at the judges (phalanx export RUN "
+    "judgments): scores that are all alike, or unreadable, make no winner"
+)
 DROP_WORDS = {
     "tie": "tie",
     "identical": "identical responses",
