@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from phalanx.engines.http_limits import Gate
 from phalanx.engines.openai import OpenAIEngine
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import BudgetError, EngineError, MissingPackage
@@ -85,17 +84,26 @@ def test_a_third_of_faults_costs_no_request_and_sends_nothing_twice_at_once(
         assert [reply.request_id for reply in replies] == [f"r{n}" for n in range(300)]
         failed = [reply for reply in replies if reply.error]
         assert {reply.error.kind for reply in failed} == {"empty"}
-        assert len(failed) == faults.met["empty"]
         assert all(reply.text for reply in replies if not reply.error)
         retries = facts_of(engine)["retries"]
-        assert retries["status 429"] == faults.met["busy"]
-        assert retries["status 500"] == faults.met["error"]
-        assert retries["timeout"] == faults.met["hang"] > 0
-        assert retries["cut JSON"] == faults.met["cut_json"]
-        assert retries["not JSON"] == faults.met["html"]
-        assert retries["cut"] == faults.met["cut_connection"]
+        # On a busy machine a reply may come when the client has hung up: a timeout like a hang.
+        late = retries["timeout"] - faults.met["hang"]
+        heard = {
+            "empty": len(failed),
+            "busy": retries["status 429"],
+            "error": retries["status 500"],
+            "cut_json": retries["cut JSON"],
+            "html": retries["not JSON"],
+            "cut_connection": retries["cut"],
+        }
+        unheard = [faults.met[kind] - count for kind, count in heard.items()]
+        assert min(unheard) >= 0
+        assert sum(unheard) <= late
+        assert min(heard.values()) > 0
+        assert faults.met["hang"] > 0
         sent = len(server.requests(CHAT))
-        assert sent == 300 + sum(retries.values()) == facts_of(engine)["requests"]
+        assert facts_of(engine)["requests"] == 300 + sum(retries.values())
+        assert 0 <= facts_of(engine)["requests"] - sent <= late
         assert overlaps(server) == 0
 
 
@@ -153,20 +161,14 @@ class Narrow(TestServer):
         return super().answer(*args)
 
 
-def test_concurrency_falls_where_the_server_is_busy(
-    engine_for: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused() -> int:
-        served = {"m": Member("m", "script:t", engine="scripted")}
-        with Narrow(ScriptedEngine({"script:t": SCRIPT}), served) as server:
-            engine = engine_for(server)
-            replies = engine.respond(many(150))
-            assert not any(reply.error for reply in replies)
-            return facts_of(engine)["retries"]["status 503"]
-
-    narrowed = refused()
-    monkeypatch.setattr(Gate, "congested", lambda gate, epoch: False)
-    assert 0 < narrowed < refused() / 3
+def test_concurrency_falls_where_the_server_is_busy(engine_for: Make) -> None:
+    served = {"m": Member("m", "script:t", engine="scripted")}
+    with Narrow(ScriptedEngine({"script:t": SCRIPT}), served) as server:
+        engine = engine_for(server)
+        replies = engine.respond(many(300))
+        assert not any(reply.error for reply in replies)
+        # Six fit; without narrowing the window would be as wide as there were good replies.
+        assert engine._endpoints["e"].gate.window <= 24
 
 
 def test_a_budget_of_requests_and_tokens_is_never_exceeded(engine_for: Make) -> None:
