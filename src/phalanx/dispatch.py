@@ -50,6 +50,7 @@ class _Group:
     batches: list[list[Request]]
     work: Work
     facts: Callable[[], Mapping[str, str]]
+    news: Callable[[], Sequence[str]] = tuple
 
     @property
     def waits(self) -> bool:
@@ -196,6 +197,8 @@ class Dispatcher:
             self._write(asked)
         if settled:
             self._progress.advance(settled)
+        for text in group.news():
+            self._progress.say(text)
 
     def _write(self, asked: _Phase) -> None:
         """Everything that is not written yet, in one transaction, with the engines' facts.
@@ -232,7 +235,8 @@ class Dispatcher:
 
 def _begin(name: str, engine: Engine | ConcurrentEngine, batches: list[list[Request]]) -> _Group:
     if hasattr(engine, "start"):
-        return _Group(name, batches, engine.start(batches), engine.facts)
+        news = getattr(engine, "news", tuple)
+        return _Group(name, batches, engine.start(batches), engine.facts, news)
     return _Group(name, batches, InTurn(engine, batches), dict)
 
 

@@ -388,7 +388,8 @@ class ConcurrentEngine(Engine, Protocol):
     meantime. ``close`` gives up whatever is under way. ``facts`` are kept in the run's ledger in
     the transaction of the responses that they belong to, and handed to ``restore`` when a run is
     taken up again: what was spent, what a server can do. Keys start with the engine's name and
-    a colon.
+    a colon. An engine may also have ``news() -> Sequence[str]``: what somebody who watches the
+    run should hear, each once.
     """
 
     def start(self, batches: Sequence[Sequence[Request]]) -> Work: ...

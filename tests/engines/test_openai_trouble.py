@@ -222,3 +222,28 @@ def test_a_follow_up_that_fails_leaves_its_share_out(engine_for: Make) -> None:
         assert reply.probabilities["7"] == pytest.approx(1.0)
         assert reply.probabilities["1"] == 0
         assert reply.option_mass == pytest.approx(0.6)
+
+
+def test_whoever_watches_hears_once_that_a_server_is_gone_and_that_it_is_back(
+    engine_for: Make,
+) -> None:
+    with serve(faults=Faults(latency=0.02)) as server:
+        engine = engine_for(server, patience=60.0)
+        assert not any(reply.error for reply in engine.respond(many(4)))
+        assert engine.news() == []
+        server.stop()
+        work = engine.start([[request] for request in many(8)])
+        heard: list[str] = []
+        for _ in range(100):
+            work.wait(0.1)
+            heard += engine.news()
+            if heard:
+                break
+        assert len(heard) == 1
+        assert "cannot be reached; it is waited for 60 s" in heard[0]
+        server.start()
+        while work.num_open:
+            work.wait(0.2)
+        heard += engine.news()
+        assert len(heard) == 2
+        assert "answers again" in heard[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ _LONGEST_GAP_S = 5.0
 _POLL_S = 0.01
 # The first pause of a busy server is this share of the wait before a second try.
 _FIRST_PAUSE = 1 / 8
+# A pause that somebody who watches would wonder about.
+_LONG_WAIT_S = 5.0
 # A reply that broke says nothing about how busy the server is: the wait is a quarter of the usual.
 _BROKEN = 1 / 4
 _BROKEN_OFF = ("cut", "cut JSON", "not JSON", "timeout")
@@ -127,6 +129,8 @@ class Endpoint:
             settings.max_concurrency, settings.requests_per_minute, settings.tokens_per_minute
         )
         self.sending: set[asyncio.Task[Any]] = set()
+        self.news: deque[str] = deque(maxlen=20)
+        """What somebody who watches the run should hear; whoever says it takes it out."""
         self._account = account
         self._key = key
         self._backoff_s = backoff_s
@@ -368,6 +372,8 @@ class Endpoint:
         if reading.wait is not None:
             # A little later than asked, so that a clock that runs fast does not come too early.
             self.gate.pause(reading.wait * 1.02 + 0.01)
+            if reading.wait >= _LONG_WAIT_S:
+                self.news.append(f"{self.title} asks for a pause of {reading.wait:.0f} s")
 
     def _refuse(self, reading: Reading, model: str) -> None:
         """Raise EngineError for what no other try will change."""
@@ -389,13 +395,19 @@ class Endpoint:
             raise EngineError(f"the account behind {self.title} is used up; {said}")
 
     def _heard(self) -> None:
+        if self._unreachable:
+            self.news.append(f"{self.title} answers again")
         self._heard_at, self._quiet, self._unreachable = time.monotonic(), False, 0
 
     async def _silence(self, lost: Lost, epoch: int) -> None:
         """Narrow or close the gate; raise EngineError when the patience is at an end."""
         self._quiet = True
         if lost.cause == "unreachable":
-            self._unreachable += self.gate.closed(epoch)
+            news = self.gate.closed(epoch)
+            self._unreachable += news
+            if news and self._unreachable == 1:
+                limit = self.settings.patience
+                self.news.append(f"{self.title} cannot be reached; it is waited for {limit:g} s")
             gap = backoff(self._backoff_s, self._unreachable, self.name)
             self.gate.pause(min(gap, _LONGEST_GAP_S, self.settings.patience / 4))
         elif lost.cause == "timeout":

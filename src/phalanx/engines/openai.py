@@ -94,6 +94,14 @@ class OpenAIEngine:
         """Take up the facts of a run; they replace what was counted so far."""
         self._account.restore(facts)
 
+    def news(self) -> list[str]:
+        """What has happened to the endpoints since the last call, for whoever watches the run."""
+        found: list[str] = []
+        for endpoint in self._endpoints.values():
+            while endpoint.news:
+                found.append(endpoint.news.popleft())
+        return found
+
     def close(self) -> None:
         """Give up whatever is under way and close the connections."""
         if self._loop is None or self._thread is None:
