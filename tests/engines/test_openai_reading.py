@@ -284,6 +284,9 @@ def test_every_status_of_success_may_hold_an_answer() -> None:
 def test_a_redirect_names_the_host_alone() -> None:
     moved = read(b"", 307, location=f"https://other.example:8443/x?{KEY}")
     assert (moved.verdict, moved.message) == ("moved", "https://other.example:8443")
+    hidden = Secret("sk-very-secret-0123456789")
+    headers = {"location": "http://sk-very-secret-0123456789.example/"}
+    assert read_reply(301, headers, b"", secret=hidden).message == ""
     for place in ("", "/v2", "http://[", "http://h:x/"):
         moved = read(b"", 302, location=place)
         assert (moved.verdict, moved.message) == ("moved", "")

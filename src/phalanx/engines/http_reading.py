@@ -133,7 +133,7 @@ def read_reply(
         kind = "cut JSON" if content.lstrip()[:1] in (b"{", b"[") else "not JSON"
         return Reading("retry", f"the reply is {kind}: {reply.short()}", cause=kind)
     if 300 <= status < 400:
-        return Reading("moved", _host_in(headers), cause=str(status))
+        return Reading("moved", reply.leads_to(), cause=str(status))
     return _read_error(status, reply)
 
 
@@ -154,6 +154,16 @@ class _Reply:
     def short(self) -> str:
         text = self.content[:_LOOKED_AT].decode("utf-8", "replace")
         return repr(self.words(text, 120))
+
+    def leads_to(self) -> str:
+        """Where a redirect leads to, without path and query; "" where that cannot be told."""
+        try:
+            parts = urlsplit(self.secret.hide(self.headers.get("location", "")))
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return ""
+        host = clean_text(host)[0][:200]
+        return f"{parts.scheme or 'http'}://{host}{f':{port}' if port else ''}" if host else ""
 
 
 def _json(content: bytes) -> Any:
@@ -176,17 +186,6 @@ def _code_in(body: Mapping[str, Any]) -> int | None:
     given = (error.get("code"), error.get("status")) if isinstance(error, dict) else ()
     codes = [int(str(code)) for code in given if re.fullmatch("[45][0-9][0-9]", str(code))]
     return codes[0] if codes else None
-
-
-def _host_in(headers: Mapping[str, str]) -> str:
-    """Where a redirect leads to, without its path and query; "" where that cannot be told."""
-    try:
-        parts = urlsplit(headers.get("location", ""))
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        return ""
-    host = clean_text(host)[0][:200]
-    return f"{parts.scheme or 'http'}://{host}{f':{port}' if port else ''}" if host else ""
 
 
 def _read_error(status: int, reply: _Reply) -> Reading:
