@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 
 from phalanx.config import Config, rules
+from phalanx.config.schema import EndpointSettings
+from phalanx.engines.openai import OpenAIEngine
+from phalanx.errors import EngineError
 
 ENDPOINT = {"name": "here", "url": "http://127.0.0.1:8000/v1"}
 SECRET = "sk-proj-abcdefghijklmnop0123456789"
@@ -66,6 +70,30 @@ def test_one_of_several_endpoints_must_be_named() -> None:
         ({"url": "127.0.0.1:8000/v1"}, "expected http://HOST/... or https://HOST/..."),
         ({"url": "ftp://host/v1"}, "expected http://HOST"),
         ({"url": "http:///v1"}, "expected http://HOST"),
+        ({"url": "http://host/v1?api-version=2"}, "query or fragment"),
+        ({"url": "http://host/v1#top"}, "query or fragment"),
+        ({"url": "http://host/v1?"}, "query or fragment"),
+        ({"url": "http://127.0.0.1 /v1"}, "with a valid host"),
+        ({"url": "http://host/v 1"}, "with a valid host"),
+        ({"url": "http://exa..com/v1"}, "with a valid host"),
+        ({"url": "http://ho,st/v1"}, "with a valid host"),
+        ({"url": "http://[::g]/v1"}, "http://HOST"),
+        ({"url": "http://127.0.0.1:99999/v1"}, "from 1 to 65535"),
+        ({"url": "http://host:0/v1"}, "from 1 to 65535"),
+        ({"url": "http://host:x/v1"}, "from 1 to 65535"),
+        ({"requests_per_minute": 5e-324}, "at least 0.001 a minute"),
+        ({"tokens_per_minute": 1e-9}, "at least 0.001 a minute"),
+        ({"price_in": 1e308}, "at most 1,000,000"),
+        ({"price_out": 1.1e6}, "at most 1,000,000"),
+        ({"extra": {"max_tokens": "lots"}}, "max_tokens must be a whole number from 1"),
+        ({"extra": {"max_tokens": -5}}, "got -5"),
+        ({"extra": {"max_tokens": None}}, "got None"),
+        ({"extra": {"max_completion_tokens": [1]}}, "got list"),
+        ({"extra": {"max_completion_tokens": 1.5}}, "must be a whole number"),
+        ({"extra": {"temperature": True}}, "temperature must be a number"),
+        ({"extra": {"temperature": float("nan")}}, "cannot be sent as JSON"),
+        ({"extra": {"user": date(2020, 1, 1)}}, "cannot be sent as JSON"),
+        ({"extra": {"user": ["\ud83d"]}}, "half a surrogate pair"),
         ({"extra": {"model": "other"}}, "must not set model"),
         ({"extra": {"stream": True}}, "must not set stream"),
         ({"extra": {"n": 2}}, "must not set n: one reply is read"),
@@ -117,7 +145,7 @@ def test_settings_that_only_sound_like_secrets_are_taken() -> None:
         "max_tokens_per_key": 7,
         "key": "",
     }
-    endpoint = ENDPOINT | {"url": "https://host/v1?api-version=2024-10-21", "extra": extra}
+    endpoint = ENDPOINT | {"extra": extra}
     assert rules.faults(config_of(served("cora"), endpoints=[endpoint])) == []
 
 
@@ -132,6 +160,43 @@ def test_a_key_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHALANX_TEST_KEY", SECRET)
     endpoint = ENDPOINT | {"key": "PHALANX_TEST_KEY"}
     assert rules.faults(config_of(served("cora"), endpoints=[endpoint])) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (SECRET[:9] + "\n" + SECRET[9:], "holds white space"),
+        (SECRET + "\x01" + SECRET, "holds control characters"),
+        ("schlüssel-" + SECRET, "not ASCII"),
+    ],
+)
+def test_what_can_be_no_key_is_refused_and_not_repeated(
+    key: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHALANX_TEST_KEY", key)
+    endpoint = ENDPOINT | {"key": "PHALANX_TEST_KEY"}
+    (fault,) = rules.faults(config_of(served("cora"), endpoints=[endpoint]))
+    with pytest.raises(EngineError) as caught:
+        OpenAIEngine([EndpointSettings(**endpoint)], environ={"PHALANX_TEST_KEY": key})
+    for told in (fault, str(caught.value)):
+        assert "PHALANX_TEST_KEY" in told
+        assert words in told
+        assert SECRET[:9] not in told
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        {"url": "http://[::1]:8000/v1/"},
+        {"url": "https://vllm_1.internal:65535"},
+        {"url": "https://bücher.example/v1"},
+        {"requests_per_minute": 1e-3, "price_in": 1e6},
+        {"extra": {"max_tokens": 1, "temperature": 0.6, "seed": -1, "top_k": -1}},
+        {"extra": {"stop": None, "logit_bias": {50256: -100}}},
+    ],
+)
+def test_unusual_settings_that_are_sound(endpoint: dict[str, Any]) -> None:
+    assert rules.faults(config_of(served("cora"), endpoints=[ENDPOINT | endpoint])) == []
 
 
 def test_two_endpoints_of_one_name() -> None:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import html
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from phalanx.chat import clean_text
+from phalanx.engines.http_account import Cost
 from phalanx.engines.http_body import FOLD, RENAME, adaptation, build, sampling_fields
+from phalanx.engines.http_endpoint import _real
 from phalanx.engines.http_reading import (
     Completion,
     read_completion,
     read_reply,
+    read_usage,
     retry_after,
     split_reasoning,
 )
+from phalanx.engines.http_secret import Secret
 from phalanx.types import Message, Sampling
 
+KEY = 'sk-very/"secret"&0123456789\'abcdefghijkl'
 USER = (Message("user", "The capital of France?"),)
 
 
@@ -170,6 +179,15 @@ def test_tokens_of_the_reasoning_are_no_part_of_the_answer() -> None:
         {"token": 7, "logprob": -0.1},
         {"token": "7", "logprob": "-0.1"},
         {"token": "7", "logprob": float("nan")},
+        {"token": "7", "logprob": float("inf")},
+        {"token": "7", "logprob": 0.5},
+        {"token": "7", "logprob": 10**400},
+        {"token": "7", "logprob": -0.1, "top_logprobs": [{"token": "8", "logprob": 0.002}]},
+        {
+            "token": "7",
+            "logprob": -0.5,
+            "top_logprobs": [{"token": str(n), "logprob": -0.5} for n in (7, 8)],
+        },
         {"token": "7", "logprob": -0.1, "top_logprobs": {"7": -0.1}},
         {"token": "7", "logprob": -0.1, "top_logprobs": ["7"]},
         {"token": "7", "logprob": -0.1, "top_logprobs": [{"token": "7", "logprob": [1]}]},
@@ -178,6 +196,14 @@ def test_tokens_of_the_reasoning_are_no_part_of_the_answer() -> None:
 def test_malformed_log_probabilities_are_none(item: Any) -> None:
     found = with_logprobs("7", {"content": [item]})
     assert (found.text, found.tokens) == ("7", ())
+
+
+def test_odd_but_sound_log_probabilities_are_kept() -> None:
+    own = {"token": "7", "logprob": 1e-7}
+    least = [{"token": "8", "logprob": -(10**400)}, {"token": "9", "logprob": -math.inf}]
+    found = with_logprobs("7", {"content": [own | {"top_logprobs": [own, own, *least]}]})
+    (token,) = found.tokens
+    assert dict(token.top) == {"7": 1e-7, "8": -math.inf, "9": -math.inf}
 
 
 def test_a_filtered_or_refused_reply() -> None:
@@ -201,6 +227,121 @@ def test_counted_tokens_are_kept_with_a_failure() -> None:
     found = read_completion(body, 32)
     assert found.failure is not None
     assert (found.num_prompt_tokens, found.num_completion_tokens) == (7, 32)
+
+
+@pytest.mark.parametrize("count", [-1, True, 10**9 + 1, 10**400, math.inf, 3.0, "3", None, [3]])
+def test_what_is_no_count_of_tokens_is_not_counted(count: Any) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 3}
+    assert read_usage({"usage": usage}) == (None, 3)
+    assert read_usage({"usage": usage | {"prompt_tokens": 10**9}}) == (10**9, 3)
+    content = json.dumps(body_of("Paris") | {"usage": usage}).encode()
+    cost = _real(read(content), 200, content, Cost(7, 5))
+    assert cost == Cost(7, 3)
+
+
+@pytest.mark.parametrize("bad", ["no \ud83d", "no \x00", {"why": "no \ud83d"}])
+def test_texts_of_a_server_can_be_stored(bad: Any) -> None:
+    refused = completion(None, refusal=bad).failure
+    wrong = read({"error": {"message": bad, "param": "x\ud83d\x00"}}, 400)
+    routed = read({"error": {"message": bad, "code": 429}})
+    for text in (refused.message, wrong.message, wrong.param, routed.message):
+        assert "no " in text or text == "x\ufffd\ufffd"
+        assert clean_text(text) == (text, ())
+
+
+def test_a_reply_that_is_nested_as_none_is_counts_as_no_json() -> None:
+    for deep in (b'{"choices":' + b"[" * 200_000, b"[" * 200_000 + b"]" * 200_000):
+        reading = read(deep)
+        assert (reading.verdict, reading.cause) == ("retry", "cut JSON")
+    digits = b'{"choices": [], "usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}"
+    assert read(digits).verdict == "retry"
+
+
+@pytest.mark.parametrize("code", ["\u00b2", "5\u00b2", "4290", -429, 429.5, True, [429], "x"])
+def test_a_code_that_is_no_status_is_an_error_of_the_server(code: Any) -> None:
+    reading = read({"error": {"message": "boom", "code": code}})
+    assert (reading.verdict, reading.cause, reading.message) == ("retry", "status 500", "boom")
+
+
+@pytest.mark.parametrize("choices", [{}, {"choices": []}, {"choices": None}])
+def test_an_error_in_place_of_choices_is_read_as_one(choices: dict[str, Any]) -> None:
+    busy = read(choices | {"error": {"message": "slow down", "code": "rate", "status": 429}})
+    assert (busy.verdict, busy.busy, busy.message) == ("retry", True, "slow down")
+    wrong = read(choices | {"error": {"message": "no such thing", "code": 400}})
+    assert (wrong.verdict, wrong.message) == ("wrong", "no such thing")
+    assert read(body_of("Paris") | {"error": {}}).verdict == "ok"
+
+
+def test_every_status_of_success_may_hold_an_answer() -> None:
+    for status in (200, 201, 202, 206):
+        content = json.dumps(body_of("Paris")).encode()
+        reading = read(content, status)
+        assert reading.verdict == "ok"
+        assert _real(reading, status, content, Cost(7, 5)).tokens_in == 7
+    assert read(b"", 204).verdict == "retry"
+
+
+def test_a_redirect_names_the_host_alone() -> None:
+    moved = read(b"", 307, location=f"https://other.example:8443/x?{KEY}")
+    assert (moved.verdict, moved.message) == ("moved", "https://other.example:8443")
+    hidden = Secret("sk-very-secret-0123456789")
+    headers = {"location": "http://sk-very-secret-0123456789.example/"}
+    assert read_reply(301, headers, b"", secret=hidden).message == ""
+    for place in ("", "/v2", "http://[", "http://h:x/"):
+        moved = read(b"", 302, location=place)
+        assert (moved.verdict, moved.message) == ("moved", "")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KEY,
+        repr(KEY),
+        json.dumps(KEY),
+        json.dumps(json.dumps(KEY)),
+        json.dumps(KEY).replace("/", "\\/"),
+        html.escape(KEY),
+        quote(KEY, safe=""),
+        "".join(f"\\u{ord(c):04X}" for c in KEY),
+        "".join(f"&#x{ord(c):x};" for c in KEY),
+    ],
+)
+def test_a_key_that_the_server_sends_back_is_taken_out_in_every_form(form: str) -> None:
+    secret = Secret(KEY)
+    for length in (0, 90, 119, 590):  # before it is cut, too
+        said = "x" * length + form
+        page = read_reply(502, {}, said.encode(), secret=secret)
+        told = {"message": said, "param": said}
+        wrong = read_reply(400, {}, json.dumps({"error": told}).encode(), secret=secret)
+        body = body_of(None, refusal=said)
+        refused = read_completion(body, 32, secret=secret).failure
+        answer = read_completion(body_of(said), 32, secret=secret)
+        for text in (page.message, wrong.message, wrong.param, refused.message, answer.text):
+            assert not leaks(text), text
+    assert answer.flags == ("cleaned_text",)
+    assert secret.hide(f"<{form}>") in ("<[key]>", "<'[key]'>", '<"[key]">', '<"\\"[key]\\"">')
+
+
+def leaks(text: str) -> bool:
+    parts = [KEY[at : at + 6] for at in range(len(KEY) - 5)]
+    return any(part in text for part in parts)
+
+
+def test_a_placeholder_is_a_word_like_others_in_what_a_model_writes() -> None:
+    secret = Secret("EMPTY")
+    assert read_completion(body_of("EMPTY"), 32, secret=secret).text == "EMPTY"
+    assert secret.hide("no such key: EMPTY") == "no such key: [key]"
+    assert Secret().hide("") == ""
+
+
+def test_a_key_among_the_tokens_hides_them() -> None:
+    given = logprobs("sk-", KEY[3:], " it is")
+    found = read_completion(
+        {"choices": [{"message": {"content": "7"}, "logprobs": given, "finish_reason": "stop"}]},
+        32,
+        secret=Secret(KEY),
+    )
+    assert (found.text, found.tokens) == ("7", ())
 
 
 def test_what_is_worth_another_try() -> None:

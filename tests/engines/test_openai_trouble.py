@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from typing import Any
 
 import pytest
 
+from phalanx.engines import http_endpoint, http_talk
+from phalanx.engines.http_reading import Completion, Reading
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import EngineError
 from phalanx.types import Member
@@ -247,3 +250,106 @@ def test_whoever_watches_hears_once_that_a_server_is_gone_and_that_it_is_back(
         heard += engine.news()
         assert len(heard) == 2
         assert "answers again" in heard[1]
+
+
+# Replies that break things -----------------------------------------------------------------------
+
+
+def said(content: Any, usage: Any = None, **message: Any) -> str:
+    choice = {"finish_reason": "stop", "message": {"content": content} | message}
+    counted = {"prompt_tokens": 5, "completion_tokens": 3} if usage is None else usage
+    return json.dumps({"choices": [choice], "usage": counted})
+
+
+POISON = {
+    "huge": said("hi", {"prompt_tokens": 10**30, "completion_tokens": 1}),
+    "infinite": said("hi", {"prompt_tokens": 1}).replace("1}", "1e400}"),
+    "negative": said("hi", {"prompt_tokens": -(10**7), "completion_tokens": -5}),
+    "deep": '{"choices":' + "[" * 200_000,
+    "odd code": json.dumps({"error": {"message": "x", "code": "\u00b2"}}),
+    "half a pair": said(None, refusal="no \ud83d"),
+}
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_one_poisoned_reply_breaks_neither_the_run_nor_the_books(
+    engine_for: Make, name: str
+) -> None:
+    with serve() as server:
+        engine = engine_for(server, budget={"tokens": 10**6}, price_in=1.0, max_concurrency=1)
+        clean = engine.respond(many(1))
+        before = facts_of(engine)
+        server.faults.queue([Raw(200, {}, POISON[name])])
+        replies = engine.respond([request(number) for number in range(1, 4)])
+        after = facts_of(engine)
+    assert clean[0].text
+    failed = [reply.error for reply in replies if reply.error]
+    assert [failure.kind for failure in failed] == ["refused"] * (name == "half a pair")
+    for reply in replies:
+        json.dumps(reply.said, ensure_ascii=False).encode()
+    for key in ("tokens_in", "tokens_out", "money"):
+        assert before[key] <= after[key] < 10**6
+        assert type(after[key]) is type(before[key])
+
+
+def test_an_unexpected_fault_of_the_reading_fails_that_request_alone(
+    engine_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(body: Any, *args: Any, **more: Any) -> Completion:
+        text = body["choices"][0]["message"]["content"]
+        if text == "break":
+            raise KeyError(text)
+        return Completion(text="\ud83d") if text == "store" else real(body, *args, **more)
+
+    real = http_talk.read_completion
+    monkeypatch.setattr(http_talk, "read_completion", read)
+    with serve() as server:
+        server.faults.queue([Raw(200, {}, said("break")), Raw(200, {}, said("store"))])
+        replies = engine_for(server, max_concurrency=1).respond(many(4))
+    broken, unstorable, *others = replies
+    assert broken.error.kind == unstorable.error.kind == "engine"
+    assert "the reply could not be read: KeyError" in broken.error.message
+    assert "cannot be stored" in unstorable.error.message
+    assert (broken.num_prompt_tokens, broken.num_completion_tokens) == (5, 3)
+    assert all(reply.text for reply in others)
+
+
+def test_an_unexpected_fault_of_a_reply_is_tried_again(
+    engine_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(status: int, headers: Any, content: bytes, **more: Any) -> Reading:
+        if b"break" in content:
+            raise OverflowError
+        return real(status, headers, content, **more)
+
+    real = http_endpoint.read_reply
+    monkeypatch.setattr(http_endpoint, "read_reply", read)
+    with serve() as server:
+        engine = engine_for(server)
+        server.faults.queue([Raw(200, {}, said("break"))])
+        (reply,) = engine.respond(many(1))
+        assert reply.text
+        assert facts_of(engine)["retries"] == {"unreadable": 1}
+
+
+def test_a_redirect_is_not_followed_and_says_where_it_leads(engine_for: Make) -> None:
+    with serve() as server, serve() as other:
+        host = other.url.removesuffix("/v1")
+        server.faults.queue([Raw(307, {"Location": f"{other.url}/chat/completions?a=b"}, "")])
+        engine = engine_for(server, key="TEST_KEY")
+        with pytest.raises(EngineError, match=r"not followed; set endpoints\.e\.url") as caught:
+            engine.respond(many(1))
+        assert f"redirects to {host} (status 307)" in str(caught.value)
+        assert (len(server.requests()), len(other.requests())) == (1, 0)
+
+
+def test_a_key_that_comes_back_as_a_parameter_is_not_kept(engine_for: Make) -> None:
+    key = "sk-very-secret-0123456789"
+    with serve() as server:
+        refusal = {"error": {"message": "x" * 590 + key, "param": key}}
+        server.faults.queue([Raw(400, {}, refusal), Raw(200, {}, said(f"Bearer {key}"))])
+        first, second = engine_for(server, key="TEST_KEY", max_concurrency=1).respond(many(2))
+    assert first.error.kind == "refused"
+    assert "parameter [key]" in first.error.message
+    assert "sk-v" not in first.error.message
+    assert second.text == "Bearer [key]"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
@@ -14,6 +17,18 @@ from phalanx.config.schema import Config, EndpointSettings, MemberSettings
 
 OWN_FIELDS = ("model", "messages", "stream")
 """Fields of a request's body that are Phalanx's own."""
+_MOST_COUNT = 2**31 - 1
+_WHOLE = {
+    "max_tokens": (1, _MOST_COUNT),
+    "max_completion_tokens": (1, _MOST_COUNT),
+    "top_logprobs": (0, _MOST_COUNT),
+    "top_k": (-1, _MOST_COUNT),
+    "seed": (-(2**63), 2**63 - 1),
+}
+"""Whole numbers of a body that Phalanx would set itself: the least and the most."""
+_FRACTIONS = {"temperature": (0, 100), "top_p": (0, 1)}
+_LEAST_RATE = 1e-3
+_MOST_PRICE = 1e6
 MANY_REPLIES = ("n", "best_of")
 """Fields that ask for replies which nobody reads, and which no budget would have set aside."""
 _SECRET_NAMES = frozenset(
@@ -45,6 +60,8 @@ def _endpoints(config: Config) -> Iterator[Fault]:
             yield Fault((*path, "url"), problem)
         if problem := _key_problem(endpoint):
             yield Fault((*path, "key"), problem)
+        yield from _amounts(endpoint, path)
+        yield from _extra(endpoint.extra, (*path, "extra"))
         for name in OWN_FIELDS:
             if name in endpoint.extra:
                 text = f"must not set {name}, which Phalanx sets itself; remove it"
@@ -109,7 +126,80 @@ def _url_problem(url: str) -> str | None:
             return f"the query's {name!r}{_INTO_THE_ENVIRONMENT}"
     if parts.scheme not in ("http", "https") or not host:
         return f"expected http://HOST/... or https://HOST/..., got {url!r}"
-    return None
+    if "?" in url or "#" in url:
+        return (
+            "must end with its path (/v1 as a rule), since /chat/completions is appended to it; "
+            "take the query or fragment away, and send what the server wants as extra"
+        )
+    if re.search(r"[\s\x00-\x1f\x7f\\]", url) or not _is_host(host):
+        return f"expected http://HOST/... or https://HOST/... with a valid host, got {url!r}"
+    return _port_problem(parts)
+
+
+def _port_problem(parts: SplitResult) -> str | None:
+    text = "has a port that is none; expected a number from 1 to 65535"
+    try:
+        return text if parts.port == 0 else None
+    except ValueError:
+        return text
+
+
+def _is_host(host: str) -> bool:
+    """Whether a name server could know it, or it is an address."""
+    if ":" in host:
+        try:
+            return bool(ip_address(host))
+        except ValueError:
+            return False
+    try:
+        name = host.encode("idna").decode("ascii")
+    except UnicodeError:  # an empty or overlong part
+        return False
+    return bool(re.fullmatch(r"[A-Za-z0-9_.-]+", name))
+
+
+def _amounts(endpoint: EndpointSettings, path: Path) -> Iterator[Fault]:
+    """Rates that a run could wait for, and prices that can be added up."""
+    for key in ("requests_per_minute", "tokens_per_minute"):
+        rate = getattr(endpoint, key)
+        if rate is not None and rate < _LEAST_RATE:
+            text = (
+                f"expected at least {_LEAST_RATE:g} a minute, got {rate:g}; leave it out for none"
+            )
+            yield Fault((*path, key), text)
+    for key in ("price_in", "price_out"):
+        price = getattr(endpoint, key)
+        if price > _MOST_PRICE:
+            text = f"expected at most {_MOST_PRICE:,.0f} for a million tokens, got {price:g}"
+            yield Fault((*path, key), text)
+
+
+def _extra(extra: Mapping[str, Any], path: Path) -> Iterator[Fault]:
+    """Values that no request can carry, and those that Phalanx must be able to count with."""
+    for key, value in extra.items():
+        try:
+            json.dumps({key: value}, allow_nan=False, ensure_ascii=False).encode("utf-8")
+        except (TypeError, ValueError, RecursionError) as error:
+            why = "it holds half a surrogate pair" if isinstance(error, UnicodeError) else error
+            text = f"{key!r} cannot be sent as JSON ({why}); use text, numbers, lists or maps"
+            yield Fault(path, text)
+            continue
+        if key in _WHOLE | _FRACTIONS and not _fits(key, value):
+            least, most = (_WHOLE | _FRACTIONS)[key]
+            number = "a whole number" if key in _WHOLE else "a number"
+            text = f"{key} must be {number} from {least} to {most}, got {_shown(value)}"
+            yield Fault(path, text)
+
+
+def _fits(key: str, value: object) -> bool:
+    least, most = (_WHOLE | _FRACTIONS)[key]
+    kind = int if key in _WHOLE else int | float
+    return isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
+
+
+def _shown(value: object) -> str:
+    """A number; of anything else, which might be a secret, the kind alone."""
+    return repr(value) if isinstance(value, int | float | None) else type(value).__name__
 
 
 def looks_secret(text: str) -> bool:
@@ -134,7 +224,18 @@ def _key_problem(endpoint: EndpointSettings) -> str | None:
         )
     if not os.environ.get(key, "").strip():
         return f"the environment variable {key} is not set; put the key of {endpoint.name} there"
+    if fault := fault_in_key(os.environ[key].strip()):
+        return f"the environment variable {key} {fault}, which no key does; put the key alone there"
     return None
+
+
+def fault_in_key(key: str) -> str:
+    """Why a key cannot be sent in a header, or ""; the key itself is not in the answer."""
+    if not key.isascii():
+        return "holds characters that are not ASCII"
+    if re.search(r"\s", key):
+        return "holds white space"
+    return "" if key.isprintable() else "holds control characters"
 
 
 def _member(member: MemberSettings, path: Path, config: Config) -> Iterator[Fault]:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from phalanx.chat import clean_text
 from phalanx.config.schema import EndpointSettings
 from phalanx.engines.http_account import BYTES_PER_TOKEN, Account, Cost, Spent, costs
 from phalanx.engines.http_body import in_words
 from phalanx.engines.http_limits import Gate, backoff
-from phalanx.engines.http_reading import Reading, read_reply
+from phalanx.engines.http_reading import Reading, read_reply, read_usage
+from phalanx.engines.http_secret import Secret
 from phalanx.errors import BudgetError, EngineError, MissingPackage, PhalanxError
 from phalanx.types import Failure
 
@@ -31,7 +33,9 @@ _FIRST_PAUSE = 1 / 8
 _LONG_WAIT_S = 5.0
 # A reply that broke says nothing about how busy the server is: the wait is a quarter of the usual.
 _BROKEN = 1 / 4
-_BROKEN_OFF = ("cut", "cut JSON", "not JSON", "timeout")
+# Replies of which nothing can be told, not even what they cost.
+_NO_REPLY = ("cut JSON", "not JSON", "unreadable")
+_BROKEN_OFF = ("cut", "timeout", *_NO_REPLY)
 # Doublings of the wait of one request that meets a busy server again and again.
 _MOST_DOUBLINGS = 4
 # Refusals (403) of single requests in a row, after which it must be the key.
@@ -133,6 +137,7 @@ class Endpoint:
         """What somebody who watches the run should hear; whoever says it takes it out."""
         self._account = account
         self._key = key
+        self.secret = Secret(key)
         self._backoff_s = backoff_s
         self._client: AsyncOpenAI | None = None
         self._heard_at = 0.0
@@ -261,11 +266,12 @@ class Endpoint:
         try:
             status, headers, content = await self._send(body)
             self._heard()
-            reading = self._allowed(read_reply(status, headers, content))
+            reading = self._allowed(self._read(status, headers, content))
             real = _real(reading, status, content, usual)
-            self.gate.correct(real.tokens - usual.tokens)
+            # A count beyond the worst case would keep the rate closed for ages.
+            self.gate.correct(min(real.tokens, worst.tokens) - usual.tokens)
             self._adjust(reading, epoch)
-            return self._scrubbed(reading)
+            return reading
         except Lost as lost:
             if lost.cause == "unreachable":
                 real = None
@@ -310,7 +316,7 @@ class Endpoint:
     def _lost(self, error: Exception) -> Lost:
         cause = error.__cause__
         kind = type(cause).__name__
-        words = self._scrub(f"{kind}: {cause}" if cause else str(error))
+        words = clean_text(self.secret.hide(f"{kind}: {cause}" if cause else str(error)))[0][:300]
         if kind in ("ConnectError", "ConnectTimeout"):
             return Lost("unreachable", words)
         if "Timeout" in kind:
@@ -331,6 +337,8 @@ class Endpoint:
                 api_key=self._key or "none",
                 max_retries=0,
                 timeout=timeout,
+                # The key and the prompts go to no other place than the one that was named.
+                http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False),
             )
         return self._client
 
@@ -348,6 +356,14 @@ class Endpoint:
             await client.close()
 
     # What replies and silence mean ---------------------------------------------------------------
+
+    def _read(self, status: int, headers: Mapping[str, str], content: bytes) -> Reading:
+        """The reading; whatever a server sends, one reply of it breaks no run."""
+        try:
+            return read_reply(status, headers, content, secret=self.secret)
+        except Exception as error:
+            said = f"the reply could not be read: {type(error).__name__}"
+            return Reading("retry", said, cause="unreadable")
 
     def _allowed(self, reading: Reading) -> Reading:
         """A 403 of a server that takes the key is about the one request; many are not."""
@@ -390,6 +406,12 @@ class Endpoint:
             raise EngineError(
                 f"{self.title} does not know the model {model!r}, or the url is not the base of "
                 f"an OpenAI-compatible server (it ends in /v1 as a rule); {said}"
+            )
+        if reading.verdict == "moved":
+            place = reading.message or "a place that it does not name"
+            raise EngineError(
+                f"{self.title} redirects to {place} (status {reading.cause}), and redirects are "
+                f"not followed; set endpoints.{self.name}.url to it"
             )
         if reading.spent_up:
             raise EngineError(f"the account behind {self.title} is used up; {said}")
@@ -440,12 +462,6 @@ class Endpoint:
             "command again; everything answered is recorded"
         )
 
-    def _scrub(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
-
-    def _scrubbed(self, reading: Reading) -> Reading:
-        return replace(reading, message=self._scrub(reading.message))
-
 
 class SilentEndpoint(EngineError):
     """A server that gives no sign of life: whatever waits for it is given up."""
@@ -457,12 +473,10 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _real(reading: Reading, status: int, content: bytes, usual: Cost) -> Cost:
     """What a reply cost: as the server counted, else an estimate; errors cost nothing."""
-    if status != 200 or not (reading.body or reading.cause.endswith("JSON")):
+    if not (200 <= status < 300 and (reading.body or reading.cause in _NO_REPLY)):
         return Cost()
-    usage = reading.body.get("usage")
-    counted = usage if isinstance(usage, dict) else {}
-    read, written = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    read, written = read_usage(reading.body)
     return Cost(
-        read if isinstance(read, int) else usual.tokens_in,
-        written if isinstance(written, int) else len(content) // BYTES_PER_TOKEN,
+        usual.tokens_in if read is None else read,
+        len(content) // BYTES_PER_TOKEN if written is None else written,
     )

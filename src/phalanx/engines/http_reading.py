@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from phalanx.chat import clean_text
+from phalanx.engines.http_secret import NO_SECRET, Secret
 from phalanx.types import Failure, FinishReason
 
 BUSY = frozenset({429, 503, 529})
@@ -37,6 +39,14 @@ _CLOSE = re.compile(rf"</({_THINKING})>", re.IGNORECASE)
 _CLOSE_LINE = re.compile(rf"</({_THINKING})>[ \t]*(?:\n|\Z)", re.IGNORECASE)
 # What stands for a log-probability that a server leaves out.
 _NO_LOGPROB = -100.0
+# Above this a logarithm is none of a probability; rounding stays far below it.
+_MOST_LOGPROB = 1e-3
+# Probabilities of what may stand at one place sum to no more.
+_MOST_SHARE = 1.01
+# More tokens than this were never read or written for one request.
+_MOST_TOKENS = 10**9
+# Of a reply that is no JSON so much is looked at; a small part of it is shown.
+_LOOKED_AT = 1 << 16
 _TOO_LONG = re.compile(
     r"context[_ ](?:length|window|size)|maximum context|max_model_len|(?:prompt|input) is too long|"
     r"too many (?:input |prompt )?tokens|maximum (?:input|prompt) length|"
@@ -44,7 +54,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 
-Verdict = Literal["ok", "retry", "denied", "unknown", "wrong"]
+Verdict = Literal["ok", "retry", "denied", "unknown", "moved", "wrong"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +91,9 @@ class Reading:
     ``ok`` has the JSON ``body``, with a list of choices; ``retry`` may pass, after ``wait``
     seconds where the server said so, unless the account is ``spent_up``; where it has a ``body``,
     something was written before the server broke off. ``denied`` is 401 or 403; ``unknown`` is
-    404; ``wrong`` is a request that the server will not take as it is. ``message`` is the server's
-    own word, ``param`` the parameter it names.
+    404; ``moved`` is a redirect, with the place in ``message``; ``wrong`` is a request that the
+    server will not take as it is. ``message`` is the server's own word, ``param`` the parameter it
+    names.
     """
 
     verdict: Verdict
@@ -101,30 +112,65 @@ def read_reply(
     headers: Mapping[str, str],
     content: bytes,
     now: datetime | None = None,
+    secret: Secret = NO_SECRET,
 ) -> Reading:
     """Read one reply of a completions endpoint. ``headers`` have lower-case names.
 
-    ``now`` is the time that a Retry-After date is compared with; default: the clock.
+    ``now`` is the time that a Retry-After date is compared with; default: the clock. Texts of the
+    reading can be stored, and ``secret`` is not in them.
     """
     body = _json(content)
-    if status == 200:
-        if isinstance(body, dict) and isinstance(body.get("choices"), list):
-            if (finish := _finish(body["choices"])) in BROKEN_OFF:
+    reply = _Reply(headers, body, content, now, secret)
+    if 200 <= status < 300:
+        choices = body.get("choices") if isinstance(body, dict) else None
+        if isinstance(body, dict) and body.get("error") and not choices:
+            return _read_error(_code_in(body) or 500, reply)
+        if isinstance(choices, list):
+            if (finish := _finish(choices)) in BROKEN_OFF:
                 said = f"the server broke off (finish_reason {finish})"
                 return Reading("retry", said, cause="broken off", body=body)
             return Reading("ok", body=body)
-        if isinstance(body, dict) and body.get("error"):
-            return _read_error(_code_in(body) or 500, headers, body, content, now)
         kind = "cut JSON" if content.lstrip()[:1] in (b"{", b"[") else "not JSON"
-        return Reading("retry", f"the reply is {kind}: {_short(content)}", cause=kind)
-    return _read_error(status, headers, body, content, now)
+        return Reading("retry", f"the reply is {kind}: {reply.short()}", cause=kind)
+    if 300 <= status < 400:
+        return Reading("moved", reply.leads_to(), cause=str(status))
+    return _read_error(status, reply)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What came, and how its words are shown."""
+
+    headers: Mapping[str, str]
+    body: Any
+    content: bytes
+    now: datetime | None
+    secret: Secret
+
+    def words(self, text: str, most: int) -> str:
+        """Words of the server as they may be kept; cut only when no secret is in them."""
+        return clean_text(self.secret.hide(text))[0][:most]
+
+    def short(self) -> str:
+        text = self.content[:_LOOKED_AT].decode("utf-8", "replace")
+        return repr(self.words(text, 120))
+
+    def leads_to(self) -> str:
+        """Where a redirect leads to, without path and query; "" where that cannot be told."""
+        try:
+            parts = urlsplit(self.secret.hide(self.headers.get("location", "")))
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return ""
+        host = clean_text(host)[0][:200]
+        return f"{parts.scheme or 'http'}://{host}{f':{port}' if port else ''}" if host else ""
 
 
 def _json(content: bytes) -> Any:
-    """The value, or None where it is no JSON."""
+    """The value, or None where it is no JSON, or is nested as no reply is."""
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -134,26 +180,22 @@ def _finish(choices: Sequence[Any]) -> str:
     return str(first.get("finish_reason") or "").lower()
 
 
-def _short(content: bytes) -> str:
-    return repr(content[:120].decode("utf-8", "replace"))
-
-
 def _code_in(body: Mapping[str, Any]) -> int | None:
     """The HTTP status inside an error that came with status 200, as routers send it."""
     error = body["error"]
-    code = error.get("code", error.get("status")) if isinstance(error, dict) else None
-    return int(code) if str(code).isdigit() and 400 <= int(code) < 600 else None
+    given = (error.get("code"), error.get("status")) if isinstance(error, dict) else ()
+    codes = [int(str(code)) for code in given if re.fullmatch("[45][0-9][0-9]", str(code))]
+    return codes[0] if codes else None
 
 
-def _read_error(
-    status: int, headers: Mapping[str, str], body: Any, content: bytes, now: datetime | None
-) -> Reading:
+def _read_error(status: int, reply: _Reply) -> Reading:
+    body = reply.body
     error = body.get("error", body) if isinstance(body, dict) else None
     details = error if isinstance(error, dict) else {}
     words = details.get("message") or details.get("detail")
     if not isinstance(words, str):
         words = json.dumps(words) if words else (error if isinstance(error, str) else "")
-    message = clean_text(words or _short(content))[0][:600]
+    message = reply.words(words, 600) if words else reply.short()
     param = details.get("param") if isinstance(details.get("param"), str) else ""
     code = str(details.get("code") or details.get("type") or "")
     if status in (401, 403):
@@ -164,10 +206,11 @@ def _read_error(
         return Reading("retry", message, cause=str(status), spent_up=True)
     if status in PASSING or status >= 500:
         spent_up = code in ("insufficient_quota", "billing_hard_limit_reached")
-        wait = retry_after(headers, now)
+        wait = retry_after(reply.headers, reply.now)
         cause = f"status {status}"
         return Reading("retry", message, cause, wait, status in BUSY, spent_up=spent_up)
     too_long = code == "context_length_exceeded" or bool(_TOO_LONG.search(message))
+    param = reply.words(param, 100)
     return Reading("wrong", message, str(status), param=param, too_long=too_long)
 
 
@@ -180,7 +223,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
         if re.fullmatch(r"\s*\d+(?:\.\d+)?\s*", value):
             return float(value)
         when = parsedate_to_datetime(value) if value else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None  # the server's words mean nothing; the backoff of our own applies
     if when is None:
         return None
@@ -189,15 +232,18 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def read_completion(
-    body: Mapping[str, Any], max_new_tokens: int, setting: str = "max_new_tokens"
+    body: Mapping[str, Any],
+    max_new_tokens: int,
+    setting: str = "max_new_tokens",
+    secret: Secret = NO_SECRET,
 ) -> Completion:
     """The first choice of a chat completion.
 
     ``max_new_tokens`` is named where it was too small, as is the ``setting`` that it comes from. An
     unknown finish_reason counts as cut off, with the flag ``unclear_end``: an end token that the
-    model may not have written is never trained.
+    model may not have written is never trained. ``secret`` is taken out of every text.
     """
-    prompt, written = _usage(body.get("usage"))
+    prompt, written = read_usage(body)
     choices = [choice for choice in body["choices"] if isinstance(choice, dict)]
     if not choices:
         failure = Failure("empty", "the server's reply has no choices")
@@ -205,11 +251,17 @@ def read_completion(
     choice = choices[0]
     message = choice.get("message") if isinstance(choice.get("message"), dict) else {}
     finish = str(choice.get("finish_reason") or "").lower()
-    text, flags = clean_text(_content(message.get("content")))
+    said = _content(message.get("content"))
+    text, flags = clean_text(hidden := secret.hide_long(said))
+    flags = flags if hidden == said else ("cleaned_text",)
+    tokens = _tokens(choice.get("logprobs"))
+    if secret.hide_long(joined := "".join(token.text for token in tokens)) != joined:
+        tokens = ()
     answer, reasoned = split_reasoning(text)
     reasoned = reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
     cut = f"{max_new_tokens} tokens before an answer began; raise {setting}"
-    failure = _failure(message, answer, finish, reasoned, cut)
+    refusal = clean_text(secret.hide(str(message.get("refusal") or "")))[0][:300]
+    failure = _failure(refusal, answer, finish, reasoned, cut)
     if finish not in ENDED | CUT | FILTERED:
         flags = (*flags, UNCLEAR_END)
     return Completion(
@@ -219,20 +271,18 @@ def read_completion(
         flags=flags,
         num_prompt_tokens=prompt,
         num_completion_tokens=written,
-        tokens=_answering(_tokens(choice.get("logprobs")), answer, reasoned),
+        tokens=_answering(tokens, answer, reasoned),
         reasoned=reasoned,
     )
 
 
-def _failure(
-    message: Mapping[str, Any], answer: str, finish: str, reasoned: bool, cut: str
-) -> Failure | None:
+def _failure(refusal: str, answer: str, finish: str, reasoned: bool, cut: str) -> Failure | None:
     if finish in FILTERED:
         return Failure("refused", "the server's content filter withheld the reply")
     if answer.strip():
         return None
-    if message.get("refusal"):
-        return Failure("refused", f"the model refused: {str(message['refusal'])[:300]}")
+    if refusal:
+        return Failure("refused", f"the model refused: {refusal}")
     if finish in CUT:
         spent = "reasoning took" if reasoned else "nothing was written in"
         return Failure("truncated", f"{spent} all of the {cut}")
@@ -265,10 +315,18 @@ def _content(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _usage(usage: Any) -> tuple[int | None, int | None]:
+def read_usage(body: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Tokens (read, written) as the server counted them; None for what is no possible count.
+
+    >>> read_usage({"usage": {"prompt_tokens": 7, "completion_tokens": -7}})
+    (7, None)
+    """
+    usage = body.get("usage")
+
     def count(key: str) -> int | None:
         value = usage.get(key) if isinstance(usage, dict) else None
-        return value if isinstance(value, int) and value >= 0 else None
+        counted = isinstance(value, int) and not isinstance(value, bool)
+        return value if counted and 0 <= value <= _MOST_TOKENS else None
 
     return count("prompt_tokens"), count("completion_tokens")
 
@@ -285,10 +343,15 @@ def _tokens(logprobs: Any) -> tuple[Token, ...]:
         if own is None or not isinstance(others, list):
             return ()
         top = [_entry(other) for other in others]
-        if None in top:
+        if None in top or _share(entry for entry in top if entry) > _MOST_SHARE:
             return ()
         found.append(Token(*own, tuple(entry for entry in top if entry)))
     return tuple(found)
+
+
+def _share(entries: Iterable[tuple[str, float]]) -> float:
+    """The sum of the probabilities; what a server lists twice counts once."""
+    return math.fsum(math.exp(min(logprob, 0.0)) for _, logprob in set(entries))
 
 
 def _entry(item: Any) -> tuple[str, float] | None:
@@ -298,9 +361,12 @@ def _entry(item: Any) -> tuple[str, float] | None:
     logprob = item.get("logprob")
     if logprob is None:
         return item["token"], _NO_LOGPROB
-    if isinstance(logprob, bool) or not isinstance(logprob, int | float) or math.isnan(logprob):
+    if isinstance(logprob, bool) or not isinstance(logprob, int | float):
         return None
-    return item["token"], float(logprob)
+    if not logprob <= _MOST_LOGPROB:  # no number, or the logarithm of more than one
+        return None
+    # Whole numbers of JSON have any size.
+    return item["token"], float(logprob) if logprob > -1e300 else -math.inf
 
 
 def _answering(tokens: Sequence[Token], answer: str, reasoned: bool) -> tuple[Token, ...]:

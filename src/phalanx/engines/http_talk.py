@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from phalanx.chat import clean_text
 from phalanx.engines import http_options as options
 from phalanx.engines.http_account import costs
 from phalanx.engines.http_body import adaptation, build, named_in, sampling_fields
 from phalanx.engines.http_endpoint import FORBIDDEN, Endpoint, GaveUp
-from phalanx.engines.http_reading import Completion, Reading, read_completion
+from phalanx.engines.http_reading import Completion, Reading, read_completion, read_usage
 from phalanx.types import Failure, Message, Options, Request, Response, Sampling
 
+T = TypeVar("T")
 # Beginnings of several options that one request asks about in further requests.
 _MOST_FOLLOW_UPS = 4
 # Errors of the server that end a way of asking which it may not know.
@@ -146,7 +148,7 @@ class Talk:
             )
             return self._response(error=completion.failure) if final else completion.failure
         proven = self._proven(mode)
-        found = options.read_options(mode, want, completion, proven=proven)
+        found = self._guarded(lambda: options.read_options(mode, want, completion, proven=proven))
         if isinstance(found, str):
             return Failure("unreadable", f"{self.endpoint.title}, {self.model}: {found}")
         if found.open and mode == "prefill":
@@ -183,7 +185,9 @@ class Talk:
             if not tokens or not tokens[0].top:
                 continue
             known[start] = options.following(tokens[0])
-            again = options.read_options("prefill", want, completion, known, proven=True)
+            again = self._guarded(
+                lambda: options.read_options("prefill", want, completion, known, proven=True)
+            )
             if isinstance(again, str):
                 break
             found = again
@@ -221,10 +225,20 @@ class Talk:
     def _read(
         self, reading: Reading, max_new_tokens: int, setting: str = "max_new_tokens"
     ) -> Completion:
-        completion = read_completion(reading.body, max_new_tokens, setting)
-        self._tokens_in += completion.num_prompt_tokens or 0
-        self._tokens_out += completion.num_completion_tokens or 0
-        return completion
+        read, written = read_usage(reading.body)
+        self._tokens_in += read or 0
+        self._tokens_out += written or 0
+        secret = self.endpoint.secret
+        return self._guarded(lambda: read_completion(reading.body, max_new_tokens, setting, secret))
+
+    def _guarded(self, read: Callable[[], T]) -> T:
+        """What a pure function reads in one reply; a reply that breaks it fails this request."""
+        try:
+            return read()
+        except Exception as error:
+            said = f"the reply could not be read: {type(error).__name__}"
+            failure = Failure("engine", f"{self.endpoint.title}, {self.model}: {said}")
+            raise GaveUp(failure, by_errors=False) from error
 
     def _refusal(self, reading: Reading, more: str = "") -> Failure:
         if reading.too_long:
@@ -237,12 +251,21 @@ class Talk:
         )
 
     def _response(self, **fields: Any) -> Response:
+        if not (_storable(fields.get("text")) and _storable(fields.get("error"))):
+            # Texts are cleaned where they come in; whatever is missed must not break the ledger.
+            said = f"{self.endpoint.title}: the reply holds characters that cannot be stored"
+            fields = {"error": Failure("engine", said)}
         return Response(
             self.request.id,
             num_prompt_tokens=self._tokens_in,
             num_completion_tokens=self._tokens_out,
             **fields,
         )
+
+
+def _storable(said: str | Failure | None) -> bool:
+    text = said.message if isinstance(said, Failure) else said or ""
+    return clean_text(text)[0] == text
 
 
 def estimate(endpoint: Endpoint, request: Request, options_tokens: int) -> int:

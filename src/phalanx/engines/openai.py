@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from phalanx.config.rules_served import fault_in_key
 from phalanx.config.schema import BudgetSettings, EndpointSettings
 from phalanx.engines.http_account import Account
 from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
@@ -36,7 +37,7 @@ class OpenAIEngine:
     ``environ`` holds the keys that endpoints name. ``options_tokens`` is the most that a judge may
     write, reasoning included, where its options cannot be read off after a given start
     (``judge.max_new_tokens``). ``backoff_s`` is the wait before a second try. Raises EngineError
-    where a named key is not set.
+    where a named key is not set or can be no key.
     """
 
     name = "openai"
@@ -268,6 +269,11 @@ def _key(settings: EndpointSettings, environ: Mapping[str, str]) -> str:
         raise EngineError(
             f"endpoint {settings.name}: the environment variable {settings.key} is not set; "
             "put the key there, or leave endpoints.key out where the server wants none"
+        )
+    if fault := fault_in_key(key):
+        raise EngineError(
+            f"endpoint {settings.name}: the environment variable {settings.key} {fault}, which no "
+            "key does; put the key alone there"
         )
     return key
 
