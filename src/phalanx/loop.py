@@ -167,7 +167,8 @@ def open_run(session: Session) -> None:
         stored = None
     if stored is not None:
         before = _stored_config(session.folder, stored)
-        changed = differences(before, config)
+        misnamed = _unheard(ledger, pool.members_from(config))
+        changed = [c for c in differences(before, config) if c[0] not in misnamed]
         if changed:
             key, old, new = changed[0]
             raise LedgerError(
@@ -181,6 +182,7 @@ def open_run(session: Session) -> None:
                 "another folder with --out"
             )
         _change_length(session, before)
+        ledger.rename(config.model_dump_json(), misnamed.values())
         made_with = ledger.get("phalanx_version")
         if made_with != __version__:
             ledger.event("version", f"continued with {__version__}, started with {made_with}")
@@ -234,6 +236,19 @@ def _stored_config(folder: Path, stored: str) -> Config:
             f"{folder} was made by a version of phalanx whose configuration this one cannot "
             f"read; use that version, or another folder with --out ({error})"
         ) from None
+
+
+def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
+    """Members behind endpoints that have answered nothing: the name of their model may be mended.
+
+    Keyed as :func:`differences` says it.
+    """
+    return {
+        f"pool.members.{member.name}.model": member
+        for member in members
+        if member.engine == "openai"
+        and not ledger.count("responses", "member = ? AND status = 'done'", (member.name,))
+    }
 
 
 def _change_length(session: Session, before: Config) -> None:

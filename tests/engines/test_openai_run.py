@@ -16,7 +16,7 @@ import pytest
 
 from phalanx.config import Config, load
 from phalanx.engines.scripted import ScriptedEngine
-from phalanx.errors import BudgetError, EngineError
+from phalanx.errors import BudgetError, EngineError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.types import Member
@@ -205,3 +205,20 @@ def test_the_examples_of_the_page_load(monkeypatch: pytest.MonkeyPatch, tmp_path
     config = load(tmp_path / "page.yaml")
     assert config.endpoints[0].max_concurrency == 64
     assert [member.model for member in config.pool.members][-1] == "big-model"
+
+
+def test_a_misspelt_model_may_be_mended_as_long_as_it_has_answered_nothing(
+    tmp_path: Path,
+) -> None:
+    with serve() as server:
+        wrong = [*scripted_pool()[:2], behind("cora", "mm"), {"name": "dan", "engine": "scripted"}]
+        with pytest.raises(EngineError, match="does not know the model 'mm'"):
+            align(configuration(server, wrong), tmp_path / "run")
+        right = [*wrong[:2], behind("cora", "m"), wrong[3]]
+        align(configuration(server, right), tmp_path / "run")
+        with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+            assert ledger.count("responses", "status = 'failed'") == 0
+            assert {m.name: m.base for m in ledger.members()}["cora"] == "m"
+        other = [*wrong[:2], behind("cora", "n"), wrong[3]]
+        with pytest.raises(LedgerError, match=r"pool\.members\.cora\.model was 'm'"):
+            align(configuration(server, other), tmp_path / "run")

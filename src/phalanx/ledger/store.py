@@ -243,6 +243,14 @@ class Ledger:
             self._put("num_iterations", str(iterations))
             self._db.execute("DELETE FROM run WHERE key = 'finished'")
 
+    def rename(self, config: str, members: Iterable[Member]) -> None:
+        """Members at version 0 that are known to their server by another name from now on."""
+        rows = [_as.member_row(member, 0, self.folder) for member in members]
+        if rows:
+            with self.transaction():
+                self._put("config", config)
+                self._insert("members", _as.MEMBER_COLUMNS, rows, replace=True)
+
     def event(self, kind: str, text: str) -> None:
         with self.transaction():
             self._insert("events", ("at", "kind", "text"), [(time.time(), kind, text)])
