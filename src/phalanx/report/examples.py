@@ -29,13 +29,14 @@ _DUEL = (
 )
 _DECIDED = (
     "SELECT d.id FROM outcomes o JOIN duels d ON d.id = o.duel "
-    "WHERE o.status = 'decided' AND o.num_judges > 1 ORDER BY"
+    "WHERE o.status = 'decided' AND o.num_judges > {} ORDER BY"
 )
 _GAP, _PLACE = "abs(o.score_left - o.score_right)", "d.iteration, d.position"
 # Ids first: sorting every duel of a long run with its texts would hold all of them.
 _PICKS = (
-    ("contested", f"{_DECIDED} o.agreement, {_GAP}, {_PLACE}", NUM_CONTESTED),
-    ("clear", f"{_DECIDED} o.agreement DESC, {_GAP} DESC, {_PLACE}", NUM_CLEAR),
+    # With one judge there is nobody to disagree.
+    ("contested", f"{_DECIDED.format(1)} o.agreement, {_GAP}, {_PLACE}", NUM_CONTESTED),
+    ("clear", f"{_DECIDED.format(0)} o.agreement DESC, {_GAP} DESC, {_PLACE}", NUM_CLEAR),
     (
         "dropped",
         f"SELECT d.id FROM duels d CROSS JOIN {_PAIR} JOIN outcomes o ON o.duel = d.id "
