@@ -170,7 +170,7 @@ def plainly(setting: Setting, num_pairs: int) -> dict[str, Any]:
     pairs, decided = _pairs(texts, sides, answers, scores, drawn)
     clock.begin("train")
     # Every member's training is the same work, and takes minutes: one is run and counts for all.
-    plain.train(setting, members[0], pairs[:num_pairs], {}, "plain", kept=False)
+    plain.train(setting, members[0], pairs[:num_pairs], {}, "plain")
     clock.end()
     clock.seconds["train"] *= MEMBERS
     return {"phases": dict(clock.seconds), "pairs": len(pairs[:num_pairs]), "decided": decided}

@@ -41,7 +41,7 @@ def run(setting: Setting) -> list[Item]:
         Item("judging: expected score against written JSON", ratio(here["json"], here["expected"]),
              "x faster", at_least=2.0, raw={"seconds": here, "questions": count}),
     ]  # fmt: skip
-    few = setting.size(16, 4)
+    few = setting.size(6, 4)
     there = _through_a_server(setting, judge, few)
     items.append(
         Item("judging: the same through a server", ratio(there["json"], there["expected"]),

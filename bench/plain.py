@@ -80,12 +80,8 @@ def train(
     pairs: Sequence[PreferencePair],
     spent: dict[str, list[float]],
     name: str,
-    kept: bool,
 ) -> None:
-    """TRL's DPO trainer on a freshly loaded model; only ``train`` itself is timed.
-
-    ``kept`` keeps activations instead of recomputing them, which is not TRL's default.
-    """
+    """TRL's DPO trainer on a freshly loaded model; only ``train`` itself is timed."""
     import torch
     from datasets import Dataset
     from transformers.utils import logging
@@ -112,7 +108,6 @@ def train(
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **({"gradient_checkpointing": False} if kept else {}),
     )
     trainer = DPOTrainer(
         model=model,
