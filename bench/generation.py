@@ -18,7 +18,7 @@ def run(setting: Setting) -> list[Item]:
 
     from phalanx.engines.hf import HFEngine
 
-    rows, new = setting.size(32, 4), setting.size(32, 8)
+    rows, new = setting.size(32, 4), setting.size(16, 8)
     weights = weights_of(setting)
     engine = HFEngine(weights, batch_size=rows)
     (member,) = setting.members(1)

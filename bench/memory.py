@@ -67,7 +67,7 @@ def peak(setting: Setting, count: int) -> float:
         HFEngine(weights).respond(asked)
         for member in members:
             folder = setting.scratch / f"memory-{count}" / member.name
-            learned = pairs(4)
+            learned = pairs(2)
             train_dpo(weights, member, learned, SETTINGS, folder, seed=1, version=1)
     return torch.cuda.max_memory_allocated() / 2**20 if gpu else tree.peak
 
