@@ -49,6 +49,11 @@ class Member:
     def key(self) -> str:
         return f"{self.name}@{self.version}"
 
+    @property
+    def base_key(self) -> tuple[str, str, bool]:
+        """What tells one base in memory from another: weights, precision, and its own code."""
+        return (self.base, self.dtype, self.trust_remote_code)
+
     def messages(self, text: str) -> tuple[Message, ...]:
         """The conversation in which this member answers ``text``: the same wherever it does."""
         system = (Message("system", self.system),) if self.system else ()

@@ -41,19 +41,6 @@ def cluster():
     made.shutdown()
 
 
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory) -> dict[str, Path]:
-    return runs.make_bases(tmp_path_factory.mktemp("bases"))
-
-
-@pytest.fixture(scope="module")
-def here(bases, tmp_path_factory):
-    """The same run in this process."""
-    folder = tmp_path_factory.mktemp("here")
-    align(runs.configuration(**bases), folder)
-    return runs.results(folder)
-
-
 def on_ray(cluster, bases, **settings):
     given = {"address": cluster.address, "workers": 2, **settings}
     more = {f"resources.ray.{name}": value for name, value in given.items()}

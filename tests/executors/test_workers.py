@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -27,18 +26,6 @@ from tests.executors import runs, work
 from tests.executors.test_processes import alive
 from tests.executors.watching import Watching
 from tests.tiny import make_adapter
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory) -> dict[str, Path]:
-    return runs.make_bases(tmp_path_factory.mktemp("bases"))
-
-
-@pytest.fixture(scope="module")
-def here(bases, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("here")
-    align(runs.configuration(**bases), folder)
-    return runs.results(folder)
 
 
 def apart(bases):

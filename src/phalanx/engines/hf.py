@@ -60,7 +60,7 @@ class HFEngine:
         groups: dict[Any, dict[Member, dict[str, list[int]]]] = {}
         for position, request in enumerate(requests):
             member = request.member
-            of_base = groups.setdefault(_base_key(member), {})
+            of_base = groups.setdefault(member.base_key, {})
             of_base.setdefault(member, {}).setdefault(request.want.kind, []).append(position)
         batches: list[list[int]] = []
         for members in groups.values():
@@ -111,7 +111,7 @@ class HFEngine:
 
     def _prompt_ids(self, request: Request) -> list[int]:
         """The whole prompt; kept, since it is wanted when planning and when answering."""
-        key = (_base_key(request.member), request.messages)
+        key = (request.member.base_key, request.messages)
         if key not in self._prompts:
             if len(self._prompts) >= _CACHED_PROMPTS:
                 self._prompts.clear()
@@ -120,7 +120,7 @@ class HFEngine:
         return self._prompts[key]
 
     def _tree(self, member: Member, want: Options) -> OptionTree:
-        key = (_base_key(member), want)
+        key = (member.base_key, want)
         if key not in self._trees:
             self._trees[key] = OptionTree(want, self.weights.chat(member))
         return self._trees[key]
@@ -173,10 +173,6 @@ class HFEngine:
         if isinstance(prompt, Failure):
             return prompt
         return _Job(position, request, prompt, tree, completion)
-
-
-def _base_key(member: Member) -> tuple[str, str, bool]:
-    return (member.base, member.dtype, member.trust_remote_code)
 
 
 def _halving(answer: Callable[[list[_Job]], list[Response]], jobs: list[_Job]) -> list[Response]:

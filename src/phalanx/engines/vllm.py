@@ -17,7 +17,7 @@ from pathlib import Path
 from phalanx.config.schema import VllmSettings
 from phalanx.engines import vllm_server
 from phalanx.engines.vllm_check import check_base
-from phalanx.engines.vllm_names import BaseKey, base_key, served_name
+from phalanx.engines.vllm_names import BaseKey, served_name
 from phalanx.engines.vllm_server import ServedBase, Server
 from phalanx.engines.vllm_work import ServedWork
 from phalanx.identity import content_id
@@ -37,7 +37,7 @@ class ServedPool:
 
     def base(self, key: BaseKey) -> ServedBase:
         """What the server of that base is started with."""
-        members = [member for member in self.members if base_key(member) == key]
+        members = [member for member in self.members if member.base_key == key]
         ranks = []
         for member in members:
             if member.adapter is not None:
@@ -86,7 +86,7 @@ class VllmEngine:
         """Each request is a batch: the server makes its own. Members of one base stay together."""
         groups: dict[BaseKey, dict[Member, list[int]]] = {}
         for position, request in enumerate(requests):
-            of_base = groups.setdefault(base_key(request.member), {})
+            of_base = groups.setdefault(request.member.base_key, {})
             of_base.setdefault(request.member, []).append(position)
         return [
             [position]
@@ -141,7 +141,7 @@ class VllmEngine:
         if self.settings.between_phases == "keep":
             return
         if self.settings.url and self.settings.between_phases == "sleep" and not self._servers:
-            self._connect(base_key(self.pool.members[0]))
+            self._connect(self.pool.members[0].base_key)
         for key, server in list(self._servers.items()):
             if server.asleep:
                 continue
@@ -171,7 +171,7 @@ class VllmEngine:
         if server.asleep:
             server.wake()
         if server.process is None and key not in self._checked:
-            member = next(member for member in self.pool.members if base_key(member) == key)
+            member = next(member for member in self.pool.members if member.base_key == key)
             check_base(server, member, self.texts)
             self._checked.add(key)
         return server

@@ -10,11 +10,6 @@ from phalanx.weights import adapter_hash, resolve_adapter
 BaseKey = tuple[str, str, bool]
 
 
-def base_key(member: Member) -> BaseKey:
-    """Members with the same one share a server."""
-    return (member.base, member.dtype, member.trust_remote_code)
-
-
 def served_name(member: Member) -> str | None:
     """The adapter's name on a server, such as ``ada@2.1f0c9a3b``; None for a bare base.
 

@@ -14,7 +14,7 @@ from phalanx.engines import vllm_asking as asking
 from phalanx.engines.hf_options import OptionTree
 from phalanx.engines.http_work import HttpWork
 from phalanx.engines.vllm_asking import Body, Job
-from phalanx.engines.vllm_names import BaseKey, base_key
+from phalanx.engines.vllm_names import BaseKey
 from phalanx.engines.vllm_server import MAX_LOGPROBS, Server, StartStopped, http_client
 from phalanx.errors import EngineError
 from phalanx.identity import derived_random
@@ -114,7 +114,7 @@ class ServedWork(HttpWork):
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
         groups: dict[BaseKey, dict[Member, list[int]]] = {}
         for number, (request,) in enumerate(self.batches):
-            of_base = groups.setdefault(base_key(request.member), {})
+            of_base = groups.setdefault(request.member.base_key, {})
             of_base.setdefault(request.member, []).append(number)
         for key in sorted(groups, key=lambda key: not self._engine.is_up(key)):
             if not self.stopped:

@@ -180,13 +180,13 @@ class Weights:
             self._busy = ""
 
     def _text(self, member: Member) -> _Text:
-        key = _base_key(member)
+        key = member.base_key
         if key not in self._texts:
             self._texts[key] = _load_text(member, resolve_model(member.base, self._say))
         return self._texts[key]
 
     def _load(self, member: Member) -> _Loaded:
-        key = _base_key(member)
+        key = member.base_key
         if key in self._loaded:
             return self._loaded[key]
         text = self._text(member)
@@ -228,7 +228,7 @@ class Weights:
         try:
             return adapters.load_adapter(held.model, folder, member.name, trainable)
         except BaseException:
-            self._loaded.pop(_base_key(member), None)
+            self._loaded.pop(member.base_key, None)
             raise
 
     def _restore(self, held: _Loaded, but: Collection[str] = ()) -> None:
@@ -267,10 +267,6 @@ def _free() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _base_key(member: Member) -> BaseKey:
-    return (member.base, member.dtype, member.trust_remote_code)
 
 
 def _module_tree(model: torch.nn.Module) -> list[tuple[str, int]]:
