@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from phalanx import pool
+from phalanx.asking import Asking, stop_on_interrupt
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
-from phalanx.config.schema import Config
-from phalanx.dispatch import Dispatcher
-from phalanx.errors import Interrupted, JudgmentError, LedgerError, PhalanxError
+from phalanx.config.schema import Config, OptimiserSettings
+from phalanx.errors import JudgmentError, LedgerError, PhalanxError
 from phalanx.evaluate import evaluate, label_metrics, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import STOPPED, Ledger, run_ledger_path
@@ -25,11 +24,11 @@ from phalanx.methods import METHODS
 from phalanx.plan import require
 from phalanx.progress import Silent
 from phalanx.recruit import recruit_jobs
-from phalanx.sources import fresh_sample, instructions_from
+from phalanx.sources import instructions_from
 from phalanx.tasks import TaskItem
 from phalanx.training import TrainJob
 from phalanx.types import (
-    Engine,
+    Demonstration,
     Instruction,
     Iteration,
     IterationResult,
@@ -44,58 +43,11 @@ from phalanx.workshop import TRAINABLE, Workshop
 
 
 @dataclass
-class Session:
+class Session(Asking):
     """What one process holds while it works on a run."""
 
-    config: Config
-    folder: Path
-    ledger: Ledger
-    workshop: Workshop
-    progress: Progress
-    should_stop: Callable[[], bool]
     instructions: tuple[Instruction, ...] = ()
     items: tuple[TaskItem, ...] = ()
-    restored: set[str] = field(default_factory=set)
-
-    def ask(self, iteration: int):
-        """The ``ask`` of one iteration."""
-        return Dispatcher(self.ledger, self.engine, self.progress, self.should_stop, iteration).ask
-
-    def engine(self, name: str) -> Engine:
-        """The engine of that name; one that keeps facts takes up those of the ledger first."""
-        engine = self.workshop.engine(name)
-        if name not in self.restored and hasattr(engine, "restore"):
-            engine.restore(self.ledger.facts(name))
-        self.restored.add(name)
-        return engine
-
-    def check_stop(self) -> None:
-        if self.should_stop():
-            raise Interrupted(
-                "stopped; everything finished is recorded, and the same command goes on from here"
-            )
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks to stop after the batch in hand; the second one stops at once."""
-    stopped = False
-
-    def handle(signum, frame) -> None:
-        nonlocal stopped
-        if stopped:
-            raise KeyboardInterrupt
-        stopped = True
-
-    try:
-        before = signal.signal(signal.SIGINT, handle)
-    except ValueError:  # not the main thread: signals are not ours to take
-        yield lambda: False
-        return
-    try:
-        yield lambda: stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def align(
@@ -145,12 +97,11 @@ def iterate(session: Session, number: int) -> None:
     config, ledger = session.config, session.ledger
     if ledger.state(number) is None:
         session.progress.say(f"Iteration {number} of {config.iterations}")
-        result = METHODS[config.method](_start_of(session, number), session.ask(number), config)
+        result = METHODS[config.method].run(_start_of(session, number), session.ask(number), config)
         _refuse_unreadable(result, config)
         metrics = {**result.metrics, **label_metrics(result)}
         ledger.record_iteration(number, replace(result, metrics=metrics))
-    if config.train.method != "none":
-        learn(session, number)
+    learn(session, number)
     if number % config.evaluate.every == 0 or number == config.iterations:
         measure(session, number)
 
@@ -282,38 +233,48 @@ def prepare_pool(session: Session) -> None:
 
 
 def learn(session: Session, number: int) -> None:
-    """Train every learner on the iteration's pairs; recorded one by one, in pool order."""
+    """Train every learner on what the iteration gave it; recorded one by one, in pool order."""
     config, ledger = session.config, session.ledger
+    if config.train.method == "none":
+        return
     done = ledger.trained(number)
     members = [m for m in ledger.members(number - 1) if m.name not in done]
-    learners = [m for m in pool.learners(members) if m.engine in TRAINABLE]
-    if not learners:
-        return
-    pairs = _noisy(stored_pairs(ledger, number), config)
+    lesson_of = METHODS[config.method].lesson
+    lessons = {
+        member: lesson_of(config, number, member.name)
+        for member in pool.learners(members)
+        if member.engine in TRAINABLE
+    }
+    jobs = [_job(session, number, member, lesson) for member, lesson in lessons.items() if lesson]
+    if jobs:
+        results = session.workshop.train("train", jobs, session.progress, session.check_stop)
+        _record_trainings(session, number, "train", results)
+
+
+def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob:
+    """One learner's training in one iteration; see :data:`phalanx.methods.Lesson`."""
+    config, ledger = session.config, session.ledger
+    examples: Sequence[PreferencePair] | Sequence[Demonstration]
+    settings: OptimiserSettings
+    kind, _, builder = lesson.partition(":")
+    if kind == "demonstrations":
+        settings = config.sft
+        examples = [row for row in ledger.demonstrations(number, builder) if not row.drop]
+    else:
+        settings = config.train
+        examples = _noisy(stored_pairs(ledger, number), config)
+        if lesson == "own pairs":
+            examples = [p for p in examples if member.name in (p.chosen_member, p.rejected_member)]
     initial = {member.name: member for member in ledger.members(0)}
-    folder = session.folder.resolve() / "adapters" / f"iteration-{number}"
-    jobs = [
-        TrainJob(
-            member=member,
-            examples=tuple(_pairs_for(member, pairs, config)),
-            settings=config.train,
-            folder=folder / member.name,
-            seed=derive_seed("train", config.seed, number, member.name),
-            version=member.version + 1,
-            initial_adapter=initial[member.name].adapter,
-        )
-        for member in learners
-    ]
-    results = session.workshop.train("train", jobs, session.progress, session.check_stop)
-    _record_trainings(session, number, "train", results)
-
-
-def _pairs_for(
-    member: Member, pairs: Sequence[PreferencePair], config: Config
-) -> Sequence[PreferencePair]:
-    if config.train.scope == "all":
-        return pairs
-    return [p for p in pairs if member.name in (p.chosen_member, p.rejected_member)]
+    return TrainJob(
+        member=member,
+        examples=tuple(examples),
+        settings=settings,
+        folder=session.folder.resolve() / "adapters" / f"iteration-{number}" / member.name,
+        seed=derive_seed("train", config.seed, number, member.name),
+        version=member.version + 1,
+        initial_adapter=initial[member.name].adapter,
+    )
 
 
 def measure(session: Session, number: int) -> None:
@@ -391,21 +352,22 @@ def _start_of(session: Session, number: int) -> Iteration:
         number=number,
         seed=config.seed,
         members=members,
-        instructions=fresh_sample(
-            session.instructions, config.match.duels, seed=config.seed, iteration=number
-        ),
+        instructions=METHODS[config.method].draw(config, session.instructions, number),
         standings=standings,
         reliability=state["reliability"],
         num_duels_before=judged,
         faded=state["faded"],
+        earlier=tuple(tuple(ledger.members(before)) for before in range(number)),
     )
 
 
 def _refuse_unreadable(result: IterationResult, config: Config) -> None:
-    asked, unreadable = result.metrics["num_judgments"], result.metrics["num_unreadable"]
+    asked = result.metrics.get("num_judgments", 0)
+    unreadable = result.metrics.get("num_unreadable", 0)
     limit = config.judge.max_unreadable
-    if limit < 1 and all(o.status in ("unanswered", "no_quorum") for o in result.outcomes):
-        reasons = sorted({outcome.reason for outcome in result.outcomes})
+    lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
+    if limit < 1 and lost and len(lost) == len(result.outcomes):
+        reasons = sorted({outcome.reason for outcome in lost})
         raise JudgmentError(
             f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
             "at the failed rows (phalanx export RUN responses); they are asked again next time"

@@ -7,7 +7,7 @@ rest of the package is plumbing. Directions are always spelled out (``left``/``r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -56,19 +56,32 @@ class Member:
 
     def messages(self, text: str) -> tuple[Message, ...]:
         """The conversation in which this member answers ``text``: the same wherever it does."""
+        return self.conversation((Message("user", text),))
+
+    def conversation(self, turns: Sequence[Message]) -> tuple[Message, ...]:
+        """A conversation of several turns as this member reads it: its system prompt, the turns."""
         system = (Message("system", self.system),) if self.system else ()
-        return (*system, Message("user", text))
+        return (*system, *turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A prompt that members answer; ``answer`` is set only where a reference is known."""
+    """A prompt that members answer; ``answer`` is set only where a reference is known.
+
+    ``text`` is the first user turn; ``later`` has the assistant and user turns that followed it in
+    a conversation as it was found, up to the last user turn.
+    """
 
     id: str
     text: str
     domain: str = ""
     answer: str | None = None
     flags: tuple[str, ...] = ()
+    later: tuple[Message, ...] = ()
+
+    @property
+    def user_turns(self) -> tuple[str, ...]:
+        return (self.text, *(turn.content for turn in self.later if turn.role == "user"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,33 @@ class Sampling:
     top_k: int = 50
     max_new_tokens: int = 512
     kind: Literal["sampling"] = "sampling"
+
+
+@dataclass(frozen=True, slots=True)
+class UserTurn:
+    """Write the next *user* turn: the model goes on from the template's pre-query part.
+
+    The same settings as :class:`Sampling`. With no messages the model invents an instruction of
+    its own (Magpie, arXiv 2406.08464); a system message alone may steer it. Only engines that see
+    the chat template can do it (hf, scripted); others refuse.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_new_tokens: int = 256
+    kind: Literal["user_turn"] = "user_turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """The score that a reward model gives ``response`` as the next assistant turn; with ``rival``
+    a ranker's logit that ``response`` is the better of the two. For members of engine ``reward``.
+    """
+
+    response: str
+    rival: str | None = None
+    kind: Literal["reward"] = "reward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +146,7 @@ class Likelihood:
     kind: Literal["likelihood"] = "likelihood"
 
 
-Want = Sampling | Options | Likelihood
+Want = Sampling | UserTurn | Options | Likelihood | Reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +187,8 @@ class Failure:
 class Response:
     """The answer to a request: exactly one of ``error`` or the field that was wanted is set.
 
-    Sampling fills ``text`` and ``finish_reason`` ("length" = hit the token limit = truncated),
+    Sampling and UserTurn fill ``text`` and ``finish_reason`` ("length" = hit the token limit =
+    truncated), Reward fills ``reward``,
     Options fills ``probabilities`` (option -> probability) and ``option_mass``,
     Likelihood fills ``logprob_sum`` (nats) and ``num_scored_tokens``.
     """
@@ -159,6 +200,7 @@ class Response:
     option_mass: float | None = None
     logprob_sum: float | None = None
     num_scored_tokens: int = 0
+    reward: float | None = None
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     num_shortened_tokens: int = 0
@@ -178,12 +220,16 @@ class Response:
             return {"probabilities": self.probabilities, "option_mass": self.option_mass}
         if self.logprob_sum is not None:
             return {"logprob_sum": self.logprob_sum, "num_scored_tokens": self.num_scored_tokens}
+        if self.reward is not None:
+            return {"reward": self.reward}
         return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Duel:
     """Two contestants on one instruction. ``left`` is the active member; sides mean no more.
+
+    Where several responses of one member meet, a contestant is a response: ``ada#2``.
 
     >>> Duel(id="d0", instruction=Instruction("i1", "2+2?"), left="ada", right="bob",
     ...      matched="near").contestants
@@ -194,7 +240,7 @@ class Duel:
     instruction: Instruction
     left: str
     right: str
-    matched: Literal["random", "near"] = "near"
+    matched: Literal["random", "near", "ranking"] = "near"
 
     @property
     def contestants(self) -> tuple[str, str]:
@@ -300,12 +346,28 @@ class PreferencePair:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One SFT row: a prompt and the response to learn."""
+    """One SFT row: a prompt and the response to learn. Only the response is learned.
+
+    ``history`` has the turns before ``prompt`` (user, assistant, ...). The other fields say where
+    a row that a method made came from: the ``builder`` ("mixture", "random", ...), the
+    ``instruction``'s id and the ``turn`` of its conversation (0 the first), the ``writer`` (a
+    member, or "mixture"), and the ``response_id`` of the request that wrote it. ``drop`` names
+    why a row does not train (``failed``, ``empty``, ``truncated``, ``too_few_proposals``,
+    ``cut``); such a row keeps what is known of it, so that the sums add up.
+    """
 
     id: str
     prompt: str
     response: str
     domain: str = ""
+    history: tuple[Message, ...] = ()
+    builder: str = ""
+    instruction: str = ""
+    turn: int = 0
+    writer: str = ""
+    response_id: str = ""
+    truncated: bool = False
+    drop: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +384,10 @@ class TrainResult:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What a method sees at the start of an iteration; ``standings`` is carried over."""
+    """What a method sees at the start of an iteration; ``standings`` is carried over.
+
+    ``earlier[n]`` has the members as they were when iteration ``n`` had ended (0: at the start).
+    """
 
     number: int
     seed: int
@@ -332,24 +397,27 @@ class Iteration:
     reliability: dict[str, float]
     num_duels_before: int = 0
     faded: dict[str, float] = field(default_factory=dict)
+    earlier: tuple[tuple[Member, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IterationResult:
     """What a method hands back: every row the ledger needs, and the carried-over state.
 
-    ``responses`` maps (duel id, member name) to the id of the response's request.
+    ``responses`` maps (duel id, contestant) to the id of the response's request. ``metrics`` are
+    plain numbers; the report shows those that it knows.
     """
 
-    duels: tuple[Duel, ...]
-    responses: dict[tuple[str, str], str]
-    judgments: tuple[Judgment, ...]
-    outcomes: tuple[Outcome, ...]
-    changes: tuple[ReputationChange, ...]
-    standings: dict[str, Standing]
-    reliability: dict[str, float]
-    pairs: tuple[PreferencePair, ...]
-    metrics: dict[str, float]
+    duels: tuple[Duel, ...] = ()
+    responses: dict[tuple[str, str], str] = field(default_factory=dict)
+    judgments: tuple[Judgment, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    changes: tuple[ReputationChange, ...] = ()
+    standings: dict[str, Standing] = field(default_factory=dict)
+    reliability: dict[str, float] = field(default_factory=dict)
+    pairs: tuple[PreferencePair, ...] = ()
+    demonstrations: tuple[Demonstration, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
     faded: dict[str, float] = field(default_factory=dict)
 
 
@@ -402,6 +470,13 @@ class ConcurrentEngine(Engine, Protocol):
     def facts(self) -> dict[str, str]: ...
 
     def restore(self, facts: Mapping[str, str]) -> None: ...
+
+
+class StreamingEngine(Engine, Protocol):
+    """An engine that can show a text while it is written (``phalanx mix``, chats)."""
+
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """Answer one Sampling request; ``show`` gets each new piece of text as it comes."""
 
 
 class Ask(Protocol):

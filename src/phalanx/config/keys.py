@@ -142,6 +142,8 @@ def _option_in_words(option: Any, bounds: tuple[Any, ...]) -> str:
             return "a list"
         if get_origin(inner) is Literal:
             return f"a list of: {', '.join(get_args(inner))}"
+        if get_origin(inner) is list:
+            return f"a list of lists of {_PLURALS[get_args(inner)[0]]}"
         return f"a list of {_PLURALS[inner]}"
     if origin is dict:
         return "a mapping"

@@ -9,58 +9,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from phalanx.config.base import (
+    AnswerSettings,
+    LoraSettings,
+    OptimiserSettings,
+    Points,
+    Positive,
+    Section,
+    Share,
+)
+from phalanx.config.schema_moaa import (
+    MixtureSettings,
+    MoaaSettings,
+    ProposalSettings,
+    RewardSettings,
+    SearchSettings,
+    SftSettings,
+    StudentSettings,
+)
 
-class Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-    )
-
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-# Far beyond any use; keeps sums and powers of reputations finite.
-Points = Annotated[float, Field(gt=0, le=1e9)]
-
-
-class LoraSettings(Section):
-    rank: int = Field(16, ge=1)
-    """Rank of a new adapter; an existing adapter keeps its own."""
-    alpha: Positive = 32
-    """LoRA alpha of a new adapter."""
-    dropout: Share = 0.0
-    """Dropout inside a new adapter while it trains."""
-    targets: list[str] | Literal["all-linear", "attention"] = "all-linear"
-    """Which layers get an adapter: all linear ones, the attention projections, or module names."""
-
-
-class OptimiserSettings(Section):
-    learning_rate: Positive = 1e-6
-    """Largest learning rate, reached after the warm-up."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the learning rate falls after the warm-up."""
-    warmup: Share = 0.1
-    """Share of the optimiser steps spent warming up; never so long that nothing trains."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Decoupled weight decay of AdamW."""
-    epochs: int = Field(1, ge=1)
-    """Passes over the examples."""
-    batch_size: int = Field(8, ge=1)
-    """Examples in one forward pass."""
-    accumulate: int = Field(1, ge=1)
-    """Batches that make one optimiser step."""
-    max_length: int = Field(2048, ge=8)
-    """Tokens of prompt plus response. Longer examples are dropped and counted, never cut."""
-    max_prompt_length: int | None = Field(None, ge=4)
-    """Tokens of the prompt alone; longer ones are dropped and counted."""
-    max_grad_norm: Positive = 1.0
-    """Gradients are scaled down to this norm."""
-    lora: LoraSettings = LoraSettings()
+__all__ = [
+    "AnswerSettings", "Config", "LoraSettings", "MixtureSettings", "MoaaSettings",
+    "OptimiserSettings", "ProposalSettings", "RewardSettings", "SearchSettings", "Section",
+    "SftSettings", "StudentSettings",
+]  # fmt: skip
 
 
 class MemberSettings(Section):
@@ -73,8 +47,9 @@ class MemberSettings(Section):
     """LoRA adapter on top: a PEFT folder, or `hub:org/name`."""
     system: str = ""
     """System prompt, used the same way for answering and for training."""
-    engine: Literal["hf", "openai", "scripted"] = "hf"
-    """What runs the member: weights in this process, an endpoint, or a script (for tests)."""
+    engine: Literal["hf", "openai", "reward", "scripted"] = "hf"
+    """What runs the member: weights in this process, an endpoint, a reward model (a sequence
+    classification head, in this process; roles: [judge]), or a script (for tests)."""
     endpoint: str | None = None
     """With `engine: openai`: the name of one of `endpoints`; may be left out where there is one.
     `model` is then the name that the server knows."""
@@ -157,22 +132,13 @@ class MatchSettings(Section):
     """How the active member goes round the pool."""
 
 
-class AnswerSettings(Section):
-    temperature: float = Field(0.7, ge=0)
-    """0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Draw from the likeliest tokens that together have this probability; 1 is off."""
-    top_k: int = Field(50, ge=0)
-    """0 is off (slow on a CPU: the whole vocabulary is sorted)."""
-    max_new_tokens: int = Field(512, ge=1)
-    """A response that reaches it is marked truncated."""
-
-
 class JudgeSettings(Section):
-    protocol: Literal["rubric", "expected", "pairwise", "likelihood"] = "rubric"
+    protocol: Literal["rubric", "expected", "pairwise", "likelihood", "reward", "moa"] = "rubric"
     """`rubric`: JSON score written out, each response alone (the paper). `expected`: the mean of
     the score's probabilities, one forward pass. `pairwise`: both orders, a win needs both.
-    `likelihood`: mean log-probability of the response; for models too small to follow a prompt."""
+    `likelihood`: mean log-probability of the response; for models too small to follow a prompt.
+    `reward`: the score of judges with `engine: reward`. `moa`: the mixture of `reward` judges as
+    one (`phalanx judge` and method moaa)."""
     temperature: float = Field(0.7, ge=0)
     """For verdicts that are written out; 0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
@@ -321,6 +287,9 @@ class EvaluateSettings(Section):
     """Share of each task's items that chooses checkpoints; results are reported on the rest."""
     max_new_tokens: int = Field(256, ge=1)
     """Responses are greedy."""
+    mixture: bool = False
+    """Measure the mixture of `mixture` beside the members (method moaa: at the start, and after
+    every generation)."""
     every: int = Field(1, ge=1)
     """Measure after every so many iterations; the last one always."""
 
@@ -434,10 +403,10 @@ class ResourceSettings(Section):
 class Config(Section):
     seed: int = Field(0, ge=0)
     """Same configuration and seed: same ledger on the local engine."""
-    method: Literal["sparta"] = "sparta"
+    method: Literal["sparta", "moaa"] = "sparta"
     """The alignment method."""
     iterations: int = Field(8, ge=1)
-    """Rounds of duelling and learning."""
+    """Rounds of duelling and learning (sparta), or stages (moaa)."""
     without: list[Literal["reputation", "match-making"]] = []
     """The paper's ablations: uniform judge weights; opponents fully at random."""
     output: str = ""
@@ -454,6 +423,11 @@ class Config(Section):
     aggregate: AggregateSettings = AggregateSettings()
     reputation: ReputationSettings = SpartaReputation()
     pairs: PairSettings = PairSettings()
+    mixture: MixtureSettings = MixtureSettings()
+    moaa: MoaaSettings = MoaaSettings()
+    reward: RewardSettings = RewardSettings()
+    sft: SftSettings = SftSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    search: SearchSettings = SearchSettings()
     resources: ResourceSettings = ResourceSettings()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from phalanx.ledger.texts import (
     packed_probabilities,
 )
 from phalanx.types import (
+    Demonstration,
     Failure,
     Instruction,
     IterationResult,
     Member,
+    Message,
     Request,
     Response,
     TrainResult,
@@ -55,19 +58,26 @@ def member(record: str, folder: Path) -> Member:
     return Member(**{**values, "roles": tuple(values["roles"])})
 
 
-INSTRUCTION_COLUMNS = ("id", "text", "domain", "answer", "flags")
+INSTRUCTION_COLUMNS = ("id", "text", "domain", "answer", "flags", "later")
 
 
 def instruction_row(instruction: Instruction) -> Row:
-    flags = packed_flags(instruction.flags)
-    return (instruction.id, instruction.text, instruction.domain, instruction.answer, flags)
+    flags, later = packed_flags(instruction.flags), canonical_json(instruction.later)
+    known = (instruction.id, instruction.text, instruction.domain, instruction.answer)
+    return (*known, flags, later)
+
+
+def messages(stored: str) -> tuple[Message, ...]:
+    """The messages of a column that holds their canonical JSON."""
+    return tuple(Message(one["role"], one["content"]) for one in json.loads(stored))
 
 
 RESPONSE_COLUMNS = (
     "id", "iteration", "phase", "purpose", "member", "version", "messages", "want", "seed",
     "status", "text", "finish_reason", "probabilities", "option_mass", "logprob_sum",
-    "num_scored_tokens", "num_prompt_tokens", "num_completion_tokens", "num_shortened_tokens",
-    "flags", "error_kind", "error", "error_transient", "attempts", "seconds", "at",
+    "num_scored_tokens", "reward", "num_prompt_tokens", "num_completion_tokens",
+    "num_shortened_tokens", "flags", "error_kind", "error", "error_transient", "attempts",
+    "seconds", "at",
 )  # fmt: skip
 
 
@@ -92,8 +102,9 @@ def response_rows(
                 texts.pack(request.messages), texts.number(wants.of(request.want)), request.seed,
                 "failed" if error else "done", response.text, response.finish_reason,
                 packed_probabilities(chances, request.want), response.option_mass,
-                response.logprob_sum, response.num_scored_tokens, response.num_prompt_tokens,
-                response.num_completion_tokens, response.num_shortened_tokens,
+                response.logprob_sum, response.num_scored_tokens, response.reward,
+                response.num_prompt_tokens, response.num_completion_tokens,
+                response.num_shortened_tokens,
                 packed_flags(response.flags), *failure, attempts, seconds, now,
             )
         )  # fmt: skip
@@ -113,6 +124,7 @@ def response(row: sqlite3.Row, texts: TextReader) -> Response:
         option_mass=row["option_mass"],
         logprob_sum=row["logprob_sum"],
         num_scored_tokens=row["num_scored_tokens"],
+        reward=row["reward"],
         num_prompt_tokens=row["num_prompt_tokens"],
         num_completion_tokens=row["num_completion_tokens"],
         num_shortened_tokens=row["num_shortened_tokens"],
@@ -194,6 +206,41 @@ def pair_rows(number: int, result: IterationResult) -> Iterator[Row]:
             pair.rejected_member, pair.margin, pair.weight, int(pair.chosen_truncated),
             int(pair.rejected_truncated), pair.drop,
         )  # fmt: skip
+
+
+DEMONSTRATION_COLUMNS = (
+    "iteration", "builder", "position", "id", "instruction", "turn", "domain", "history", "prompt",
+    "response", "writer", "response_id", "truncated", "dropped",
+)  # fmt: skip
+
+
+def demonstration_rows(number: int, result: IterationResult) -> Iterator[Row]:
+    """In the order given, each builder's counted from 0."""
+    places: Counter[str] = Counter()
+    for row in result.demonstrations:
+        yield (
+            number, row.builder, places[row.builder], row.id, row.instruction, row.turn, row.domain,
+            canonical_json(row.history), row.prompt, row.response, row.writer, row.response_id,
+            int(row.truncated), row.drop,
+        )  # fmt: skip
+        places[row.builder] += 1
+
+
+def demonstration(row: Mapping[str, Any]) -> Demonstration:
+    return Demonstration(
+        id=row["id"],
+        prompt=row["prompt"],
+        response=row["response"],
+        domain=row["domain"],
+        history=messages(row["history"]),
+        builder=row["builder"],
+        instruction=row["instruction"],
+        turn=row["turn"],
+        writer=row["writer"],
+        response_id=row["response_id"],
+        truncated=bool(row["truncated"]),
+        drop=row["dropped"],
+    )
 
 
 STATE_COLUMNS = ("iteration", "standings", "reliability", "faded", "metrics", "num_judged")

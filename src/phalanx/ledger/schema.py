@@ -10,7 +10,7 @@ the options (``full_probabilities(probabilities, want)``, JSON); a judgment whos
 its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
 """
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -18,14 +18,14 @@ CREATE TABLE members (
   member TEXT, version INTEGER, iteration INTEGER, base TEXT, adapter TEXT, record TEXT,
   PRIMARY KEY (member, version)) WITHOUT ROWID;
 CREATE TABLE instructions (
-  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT);
+  id TEXT PRIMARY KEY, text TEXT, domain TEXT, answer TEXT, flags TEXT, later TEXT);
 CREATE TABLE responses (
   id TEXT PRIMARY KEY, iteration INTEGER, phase TEXT, purpose TEXT, member TEXT, version INTEGER,
   messages TEXT, want INTEGER, seed INTEGER, status TEXT, text TEXT, finish_reason TEXT,
   probabilities BLOB, option_mass REAL, logprob_sum REAL, num_scored_tokens INTEGER,
-  num_prompt_tokens INTEGER, num_completion_tokens INTEGER, num_shortened_tokens INTEGER,
-  flags TEXT, error_kind TEXT, error TEXT, error_transient INTEGER, attempts INTEGER,
-  seconds REAL, at REAL);
+  reward REAL, num_prompt_tokens INTEGER, num_completion_tokens INTEGER,
+  num_shortened_tokens INTEGER, flags TEXT, error_kind TEXT, error TEXT,
+  error_transient INTEGER, attempts INTEGER, seconds REAL, at REAL);
 CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE INDEX responses_by_phase ON responses (iteration, phase, status);
 CREATE TABLE duels (
@@ -50,6 +50,13 @@ CREATE TABLE pairs (
   chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
   rejected_truncated INTEGER, dropped TEXT);
 CREATE INDEX pairs_by_instruction ON pairs (iteration, instruction);
+CREATE TABLE demonstrations (
+  iteration INTEGER, builder TEXT, position INTEGER, id TEXT, instruction TEXT, turn INTEGER,
+  domain TEXT, history TEXT, prompt TEXT, response TEXT, writer TEXT, response_id TEXT,
+  truncated INTEGER, dropped TEXT, PRIMARY KEY (iteration, builder, position));
+CREATE TABLE trials (
+  number INTEGER PRIMARY KEY, rung INTEGER, design TEXT, num_items INTEGER, score REAL, low REAL,
+  high REAL, calls INTEGER, tokens INTEGER, money REAL, note TEXT);
 CREATE TABLE states (
   iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT,
   num_judged INTEGER);

@@ -22,6 +22,7 @@ from phalanx.ledger import rows as _as
 from phalanx.ledger.schema import SCHEMA, SCHEMA_VERSION
 from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
+    Demonstration,
     Instruction,
     IterationResult,
     Member,
@@ -307,14 +308,24 @@ class Ledger:
     # ---- iterations -----------------------------------------------------------------------
 
     def record_iteration(self, number: int, result: IterationResult) -> None:
-        """Duels, judgments, outcomes, reputations, pairs and the carried state, all at once."""
+        """Duels, judgments, outcomes, reputations, pairs, demonstrations, state: all at once."""
         with self.transaction():
             self._insert("duels", _as.DUEL_COLUMNS, _as.duel_rows(number, result))
             self._insert("judgments", _as.JUDGMENT_COLUMNS, _as.judgment_rows(number, result))
             self._insert("outcomes", _as.OUTCOME_COLUMNS, _as.outcome_rows(number, result))
             self._insert("reputations", _as.REPUTATION_COLUMNS, _as.reputation_rows(number, result))
             self._insert("pairs", _as.PAIR_COLUMNS, _as.pair_rows(number, result))
+            shown = _as.demonstration_rows(number, result)
+            self._insert("demonstrations", _as.DEMONSTRATION_COLUMNS, shown)
             self._insert("states", _as.STATE_COLUMNS, [_as.state_row(number, result)])
+
+    def demonstrations(self, iteration: int, builder: str) -> list[Demonstration]:
+        """What one builder made in an iteration, dropped rows included, in order."""
+        rows = self._db.execute(
+            "SELECT * FROM demonstrations WHERE iteration = ? AND builder = ? ORDER BY position",
+            (iteration, builder),
+        )
+        return [_as.demonstration(row) for row in rows]
 
     def num_judged(self, before: int) -> int:
         """Duels that judges decided or tied in the iterations before this one."""

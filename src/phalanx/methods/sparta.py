@@ -27,9 +27,11 @@ from phalanx.identity import (
 )
 from phalanx.pool import judges as judges_among
 from phalanx.pool import judges_of
+from phalanx.sources import fresh_sample
 from phalanx.types import (
     Ask,
     Duel,
+    Instruction,
     Iteration,
     IterationResult,
     Judgment,
@@ -185,6 +187,18 @@ def _metrics(
         **{f"num_{status}": count for status, count in sorted(statuses.items())},
         "num_pairs": sum(not pair.drop for pair in pairs),
     }
+
+
+def draw(
+    config: Config, instructions: Sequence[Instruction], number: int
+) -> tuple[Instruction, ...]:
+    """One fresh instruction a duel."""
+    return fresh_sample(instructions, config.match.duels, seed=config.seed, iteration=number)
+
+
+def lesson(config: Config, number: int, name: str) -> str:
+    """Every learner learns from all pairs (the paper), or from those of its own duels."""
+    return "pairs" if config.train.scope == "all" else "own pairs"
 
 
 def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:

@@ -1,0 +1,151 @@
+"""A place from which members are asked: a ledger, the engines, and a way to stop.
+
+Runs have one (:mod:`phalanx.loop`), and so has every command that asks members without a run:
+``mix``, ``judge``, ``synthesise``, ``mixture-search``. What is asked is recorded; the same command
+on the same folder goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from phalanx import pool
+from phalanx.config.compare import differences
+from phalanx.config.schema import Config
+from phalanx.dispatch import Dispatcher
+from phalanx.errors import Interrupted, LedgerError
+from phalanx.identity import canonical_json
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.progress import Silent
+from phalanx.types import Engine, Instruction, Member, Progress
+from phalanx.version import __version__
+from phalanx.workshop import Workshop
+
+
+@dataclass
+class Asking:
+    """Members can be asked, and every answer is in the ledger before it is used."""
+
+    config: Config
+    folder: Path
+    ledger: Ledger
+    workshop: Workshop
+    progress: Progress
+    should_stop: Callable[[], bool]
+    restored: set[str] = field(default_factory=set)
+
+    def ask(self, iteration: int):
+        """The ``ask`` of one iteration (0 where there are none)."""
+        return Dispatcher(self.ledger, self.engine, self.progress, self.should_stop, iteration).ask
+
+    def engine(self, name: str) -> Engine:
+        """The engine of that name; one that keeps facts takes up those of the ledger first."""
+        engine = self.workshop.engine(name)
+        if name not in self.restored and hasattr(engine, "restore"):
+            engine.restore(self.ledger.facts(name))
+        self.restored.add(name)
+        return engine
+
+    def check_stop(self) -> None:
+        if self.should_stop():
+            raise Interrupted(
+                "stopped; everything finished is recorded, and the same command goes on from here"
+            )
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop after the batch in hand; the second one stops at once."""
+    stopped = False
+
+    def handle(signum, frame) -> None:
+        nonlocal stopped
+        if stopped:
+            raise KeyboardInterrupt
+        stopped = True
+
+    try:
+        before = signal.signal(signal.SIGINT, handle)
+    except ValueError:  # not the main thread: signals are not ours to take
+        yield lambda: False
+        return
+    try:
+        yield lambda: stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def asking(
+    config: Config,
+    folder: Path | str,
+    *,
+    kind: str,
+    inputs: str,
+    instructions: Sequence[Instruction] = (),
+    facts: Mapping[str, str] = {},
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Iterator[Asking]:
+    """Open ``folder`` for one piece of work that is no run, or go on with it.
+
+    ``kind`` names the work ("mix", "judge", ...), ``inputs`` is a content id of what goes in,
+    ``facts`` are further texts to keep. Members are recorded at version 0.
+
+    Raises LedgerError where the folder is in use, or holds other work, another configuration or
+    other inputs.
+    """
+    folder = Path(folder)
+    with (
+        stop_on_interrupt() as should_stop,
+        Ledger(run_ledger_path(folder), writable=True) as ledger,
+        workshop or Workshop(config, folder) as shop,
+    ):
+        members = pool.members_from(config)
+        if ledger.get("config") is not None and ledger.is_untouched():
+            ledger.forget_start()
+        if ledger.get("config") is None:
+            known = {
+                "config": config.model_dump_json(),
+                "inputs": inputs,
+                "method": kind,
+                "pool_order": json.dumps([member.name for member in members]),
+                "seed": str(config.seed),
+                "num_iterations": "0",
+                "engines": canonical_json(sorted({member.engine for member in members})),
+                "phalanx_version": __version__,
+                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                **facts,
+            }
+            ledger.record_start(known, members, instructions)
+        _refuse_other_work(ledger, folder, config, kind, inputs)
+        yield Asking(config, folder, ledger, shop, progress or Silent(), should_stop)
+
+
+def _refuse_other_work(
+    ledger: Ledger, folder: Path, config: Config, kind: str, inputs: str
+) -> None:
+    other = ledger.get("method")
+    if other != kind:
+        raise LedgerError(f"{folder} is work of {other!r}, not {kind!r}; choose another --out")
+    before = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+    for key, old, new in differences(before, config):
+        raise LedgerError(
+            f"{folder} was made with another configuration: {key} was {old!r} and is now {new!r}; "
+            "restore it, or choose another folder with --out"
+        )
+    if ledger.get("inputs") != inputs:
+        raise LedgerError(
+            f"{folder} was made from other inputs; restore them, or choose another --out"
+        )
+
+
+def pool_members(asking: Asking) -> dict[str, Member]:
+    """Members by name, as the ledger has them."""
+    return {member.name: member for member in asking.ledger.members()}

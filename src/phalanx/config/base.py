@@ -1,0 +1,72 @@
+"""What the sections of the configuration have in common, and settings that several of them use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+# Far beyond any use; keeps sums and powers of reputations finite.
+Points = Annotated[float, Field(gt=0, le=1e9)]
+
+
+class LoraSettings(Section):
+    rank: int = Field(16, ge=1)
+    """Rank of a new adapter; an existing adapter keeps its own."""
+    alpha: Positive = 32
+    """LoRA alpha of a new adapter."""
+    dropout: Share = 0.0
+    """Dropout inside a new adapter while it trains."""
+    targets: list[str] | Literal["all-linear", "attention"] = "all-linear"
+    """Which layers get an adapter: all linear ones, the attention projections, or module names."""
+
+
+class OptimiserSettings(Section):
+    learning_rate: Positive = 1e-6
+    """Largest learning rate, reached after the warm-up."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after the warm-up."""
+    warmup: Share = 0.1
+    """Share of the optimiser steps spent warming up; never so long that nothing trains."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay of AdamW."""
+    epochs: int = Field(1, ge=1)
+    """Passes over the examples."""
+    batch_size: int = Field(8, ge=1)
+    """Examples in one forward pass."""
+    accumulate: int = Field(1, ge=1)
+    """Batches that make one optimiser step."""
+    max_length: int = Field(2048, ge=8)
+    """Tokens of prompt plus response. Longer examples are dropped and counted, never cut."""
+    max_prompt_length: int | None = Field(None, ge=4)
+    """Tokens of the prompt alone; longer ones are dropped and counted."""
+    max_grad_norm: Positive = 1.0
+    """Gradients are scaled down to this norm."""
+    weights: Literal["lora", "full"] = "lora"
+    """`lora` trains an adapter on frozen weights; `full` trains all weights, and the trained member
+    has a base of its own."""
+    lora: LoraSettings = LoraSettings()
+
+
+class AnswerSettings(Section):
+    temperature: float = Field(0.7, ge=0)
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Draw from the likeliest tokens that together have this probability; 1 is off."""
+    top_k: int = Field(50, ge=0)
+    """0 is off (slow on a CPU: the whole vocabulary is sorted)."""
+    max_new_tokens: int = Field(512, ge=1)
+    """A response that reaches it is marked truncated."""
