@@ -1,56 +1,14 @@
-"""The command ``phalanx``. Each verb is a few lines over the Python API."""
+"""Verbs of runs: demo, init, check, run, recruit, status, report, export."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import sys
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from phalanx.errors import Interrupted, PhalanxError
-from phalanx.version import __version__
-
-app = typer.Typer(
-    name="phalanx",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Align a pool of language models together, without labels.\n\n"
-    "Start with `phalanx demo`, or write a configuration with `phalanx init`, look at the plan "
-    "with `phalanx check`, and start with `phalanx run`.",
-)
-out = Console()
-err = Console(stderr=True)
-
-Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or preset:NAME.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE]...", help="Settings that win over the file: train.beta=0.2"
-    ),
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the summary only.")]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"phalanx {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
+from phalanx.cli.base import Overrides, Quiet, RunFolder, Source, app, load, out
+from phalanx.errors import Interrupted
 
 
 @app.command()
@@ -132,7 +90,7 @@ def recruit(
     from phalanx.progress import for_terminal
     from phalanx.recruit import recruit_to
 
-    path = recruit_to(_load(source, overrides), out_folder, progress=for_terminal(quiet=quiet))
+    path = recruit_to(load(source, overrides), out_folder, progress=for_terminal(quiet=quiet))
     out.print(f"Wrote {path}. Next: phalanx run CONFIG pool={path}", markup=False)
 
 
@@ -185,19 +143,12 @@ def export(
     out.print(f"Wrote {count} {what} to {path}", markup=False)
 
 
-def _load(source: str, overrides: list[str] | None):
-    from phalanx.config import load
-    from phalanx.plan import content_faults
-
-    return load(source, overrides or [], also=(content_faults,))
-
-
 def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quiet: bool) -> None:
     from phalanx.api import default_folder, open_run
     from phalanx.loop import align
     from phalanx.progress import for_terminal
 
-    config = _load(source, overrides)
+    config = load(source, overrides)
     folder = out_folder or default_folder(source, config)
     progress = for_terminal(quiet=quiet)
     progress.say(f"Run folder: {folder}")
@@ -218,23 +169,3 @@ def _show(run, path: Path | None) -> None:
     target = run.report(path)
     out.print(summary(run.facts()))
     out.print(f"Report: {target}", markup=False, soft_wrap=True)
-
-
-def main() -> None:
-    """Entry point: errors of the user's making are one message, not a traceback."""
-    # Notes of the libraries below to their developers; real faults reach us as exceptions.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # for worker processes
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    try:
-        app()
-    except PhalanxError as error:
-        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(error.exit_code)
-    except (OSError, sqlite3.Error) as error:
-        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

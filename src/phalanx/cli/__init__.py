@@ -1,0 +1,9 @@
+"""The command ``phalanx``. Each verb is a few lines over the Python API.
+
+Verbs of runs are in ``runs``, those that ask members without a run in ``asking``.
+"""
+
+from phalanx.cli import runs
+from phalanx.cli.base import app, main
+
+__all__ = ["app", "main", "runs"]

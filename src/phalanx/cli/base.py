@@ -1,0 +1,78 @@
+"""What all verbs share: the application, its consoles, words for arguments, and `main`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from phalanx.errors import PhalanxError
+from phalanx.version import __version__
+
+app = typer.Typer(
+    name="phalanx",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Align a pool of language models together, without labels.\n\n"
+    "Start with `phalanx demo`, or write a configuration with `phalanx init`, look at the plan "
+    "with `phalanx check`, and start with `phalanx run`.",
+)
+out = Console()
+err = Console(stderr=True)
+
+Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or preset:NAME.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings that win over the file: train.beta=0.2"
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the summary only.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"phalanx {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def load(source: str, overrides: Sequence[str] | None):
+    """The configuration of a run, with every fault in one message."""
+    from phalanx.config import load as read
+    from phalanx.plan import content_faults
+
+    return read(source, overrides or [], also=(content_faults,))
+
+
+def main() -> None:
+    """Entry point: errors of the user's making are one message, not a traceback."""
+    # Notes of the libraries below to their developers; real faults reach us as exceptions.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # for worker processes
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        app()
+    except PhalanxError as error:
+        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except (OSError, sqlite3.Error) as error:
+        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
