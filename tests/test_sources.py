@@ -19,7 +19,8 @@ from phalanx.sources import (
     read_demonstrations,
     read_instructions,
 )
-from phalanx.types import Demonstration, Instruction
+from phalanx.turns import read_turns
+from phalanx.types import Demonstration, Instruction, Message
 
 
 def write(folder: Path, name: str, *rows: Any) -> str:
@@ -368,3 +369,131 @@ def test_fresh_sample_is_fresh_and_repeatable() -> None:
     assert [rows.index(row) for row in first] != sorted(rows.index(row) for row in first)
     with pytest.raises(ConfigError, match="no instructions"):
         fresh_sample([], 1, seed=0, iteration=0)
+
+
+# Conversations.
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+TALK = [user(" Name a prime. "), assistant("Two."), user("And the next?"), assistant("Three.")]
+SHARED = [
+    {"from": "human", "value": "Name a prime."},
+    {"from": "gpt", "value": "Two."},
+    {"from": "human", "value": "And the next?"},
+]
+LATER = (Message("assistant", "Two."), Message("user", "And the next?"))
+
+
+def test_conversations_in_both_spellings_and_texts_beside_them(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "a.jsonl",
+        {"messages": TALK, "domain": "sums"},
+        {"messages": "Say hi."},
+        {"messages": [{"role": "system", "content": "  "}, user("Say bye."), assistant("")]},
+        {"messages": SHARED[:1]},
+    )  # fmt: skip
+    first, second, third, fourth = read_instructions(path, column="messages").instructions
+    identity = content_id("Name a prime.", LATER)
+    assert first == Instruction(identity, "Name a prime.", "sums", later=LATER)
+    assert first.user_turns == ("Name a prime.", "And the next?")
+    assert second == Instruction(content_id("Say hi."), "Say hi.")
+    assert (third.text, third.later) == ("Say bye.", ())
+    assert fourth.id == content_id("Name a prime."), "one turn has the id of the same text"
+    read = read_instructions(
+        write(tmp_path, "b.jsonl", {"conversations": SHARED}), column="conversations"
+    )
+    assert read.instructions[0].id == first.id
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
+    [
+        ([{"role": "system", "content": "Be brief."}, user("Hi.")], "turn 1 is a system prompt;"),
+        ([assistant("Hi."), user("Hello.")], "turn 1 is of the assistant, where the user's is due"),
+        ([user("a"), user("b")], "turn 2 is of the user, where the assistant's is due"),
+        ([user("a"), assistant("b"), assistant("c")], "turn 3 is of the assistant"),
+        ([user("a"), assistant(" "), user("c")], "turn 2 is empty"),
+        ([user("a"), assistant("b"), user("")], "turn 3 is empty"),
+        ([user("a"), {"role": "tool", "content": "x"}], "turn 2 has the role 'tool'"),
+        ([user("a"), {"role": "assistant", "content": [{"text": "x"}]}], "turn 2: its content is"),
+        ([{"text": "a"}], "turn 1 has 'text'; a turn has 'role' and 'content'"),
+        (["a"], "turn 1 is not an object"),
+        ([], "has no turns"),
+        ([{"role": "system", "content": ""}], "has no turns"),
+        ({"role": "user", "content": "a"}, "is an object, not a list of turns"),
+    ],
+)
+def test_bad_conversations_name_the_turn(tmp_path: Path, turns: Any, reason: str) -> None:
+    path = write(tmp_path, "a.jsonl", {"messages": [user("fine")]}, {"messages": turns})
+    with pytest.raises(ConfigError, match=rf"a\.jsonl:2: messages: {reason}"):
+        read_instructions(path, column="messages")
+    read = read_instructions(path, column="messages", bad_rows="skip")
+    assert texts(read) == ["fine"]
+    assert len(read.skipped) == 1
+
+
+def test_conversations_are_repeated_when_all_turns_are(tmp_path: Path) -> None:
+    other = [*TALK[:2], user("And the one after?")]
+    path = write(
+        tmp_path, "a.jsonl", {"messages": TALK}, {"messages": other}, {"messages": SHARED}
+    )  # fmt: skip
+    read = read_instructions(path, column="messages")
+    assert len(read.instructions) == 2
+    assert read.duplicates == ((3, 1),)
+    kept = read_instructions(path, column="messages", duplicates="keep")
+    assert len({row.id for row in kept.instructions}) == 3
+
+
+def test_a_conversation_has_no_input_and_its_broken_characters_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", {"messages": TALK, "input": "1, 2"})
+    with pytest.raises(ConfigError, match="has an input beside the turns of messages"):
+        read_instructions(path, column="messages")
+    path = write(tmp_path, "b.jsonl", {"messages": [user("a"), assistant("b\ud83d"), user("c")]})
+    read = read_instructions(path, column="messages")
+    assert read.instructions[0].later[0].content == "b�"
+    assert read.cleaned == (1,)
+
+
+def test_conversations_from_parquet_and_data_sets(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"messages": TALK}, {"messages": [user("Say hi.")]}])
+    rows.to_parquet(str(tmp_path / "a.parquet"))
+    rows.save_to_disk(str(tmp_path / "saved"))
+    for source in ("a.parquet", "saved"):
+        first, second = read_instructions(str(tmp_path / source), column="messages").instructions
+        assert (first.text, first.later) == ("Name a prime.", LATER)
+        assert (second.text, second.later) == ("Say hi.", ())
+
+
+def test_a_record_of_lists_is_a_conversation_too(tmp_path: Path) -> None:
+    columns = {"from": ["human", "gpt", "human"], "value": ["Name a prime.", "Two.", "And?"]}
+    path = write(tmp_path, "a.jsonl", {"conversations": columns})
+    (read,) = read_instructions(path, column="conversations").instructions
+    assert read.user_turns == ("Name a prime.", "And?")
+
+
+def test_the_missing_column_hint_names_the_conversations(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", {"conversations": SHARED})
+    with pytest.raises(ConfigError, match="did you mean 'conversations'"):
+        read_instructions(path)
+
+
+@given(
+    st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=9),
+    st.booleans(),
+)
+def test_turns_are_kept_in_order_up_to_the_last_of_the_user(parts: list[str], share: bool) -> None:
+    keys = ("from", "value") if share else ("role", "content")
+    names = ("human", "gpt") if share else ("user", "assistant")
+    turns = [dict(zip(keys, (names[at % 2], text), strict=True)) for at, text in enumerate(parts)]
+    read = read_turns(turns)
+    assert read[-1].role == "user"
+    assert len(read) == len(parts) - (len(parts) % 2 == 0)
+    assert [turn.content for turn in read] == [text.strip() for text in parts[: len(read)]]

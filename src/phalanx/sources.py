@@ -10,19 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
 from phalanx import skills
 from phalanx.config.schema import InstructionSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
 from phalanx.rows import BadRow, Row, read_rows
-from phalanx.types import Demonstration, Instruction
+from phalanx.turns import BadTurns, looks_like_turns, read_turns
+from phalanx.types import Demonstration, Instruction, Message
 
 BUILTIN = "builtin:skills"
 CLEANED = "cleaned_text"
 BUILTIN_COUNT = 1000
-COMMON_COLUMNS = ("instruction", "prompt", "question", "query", "text", "input", "problem")
+COMMON_COLUMNS = (
+    "instruction", "prompt", "question", "query", "text", "input", "problem", "messages",
+    "conversations", "conversation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ def read_instructions(
 
     Files are JSONL, JSON (a list), CSV, TSV or Parquet.
 
-    Fields: ``column`` (the instruction), and optionally ``id``, ``domain``, ``answer`` and
-    ``input`` (appended after a blank line). Order is the file's. ``limit`` keeps the first ones,
+    Fields: ``column`` (the instruction: a text, or a conversation as :mod:`phalanx.turns` reads
+    it), and optionally ``id``, ``domain``, ``answer`` and ``input`` (appended to a text after a
+    blank line). Order is the file's. ``limit`` keeps the first ones,
     after the whole source was checked. ``require_answer`` makes a row without ``answer`` bad.
     ``domains`` keeps those domains alone. ``seed`` matters for ``builtin:skills`` alone.
 
@@ -140,6 +145,21 @@ def _of_domains(
     return tuple(row for row in rows if row.domain in domains)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One row, its texts clean. ``key``: what makes two rows the same instruction."""
+
+    text: str
+    later: tuple[Message, ...]
+    domain: str
+    answer: str
+    given_id: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.text, self.later) if self.later else (self.text,)
+
+
 class _InstructionReader:
     """Turns rows into instructions, remembering ids and texts seen so far."""
 
@@ -150,52 +170,74 @@ class _InstructionReader:
         self.instructions: list[Instruction] = []
         self.duplicates: list[tuple[int, int]] = []
         self.cleaned: list[int] = []
-        self._line_of_text: dict[str, int] = {}
-        self._used_ids: dict[str, tuple[str, int]] = {}
-        self._repeats: dict[str, int] = {}
+        self._line_of: dict[tuple[Any, ...], int] = {}
+        self._used_ids: dict[str, tuple[tuple[Any, ...], int]] = {}
+        self._repeats: dict[tuple[Any, ...], int] = {}
 
     def take(self, row: Row) -> str:
         """Add the row; returns why it is bad, or an empty string."""
         try:
-            read = self._read(row)
+            found = self._read(row)
         except _BadField as fault:
             return str(fault)
-        text, domain, answer, given_id = clean = tuple(clean_text(part) for part in read)
-        used_text, used_line = self._used_ids.get(given_id, (text, 0))
-        if used_text != text:
-            return f"id {given_id} already used on line {used_line}"
-        first_line = self._line_of_text.setdefault(text, row.line)
+        read = _cleaned(found)
+        used_key, used_line = self._used_ids.get(read.given_id, (read.key, 0))
+        if used_key != read.key:
+            return f"id {read.given_id} already used on line {used_line}"
+        first_line = self._line_of.setdefault(read.key, row.line)
         repeated = first_line != row.line
         if repeated:
             self.duplicates.append((row.line, first_line))
-        identity = self._identity(text, given_id)
-        if given_id:
-            self._used_ids.setdefault(given_id, (text, row.line))
+        identity = self._identity(read)
+        if read.given_id:
+            self._used_ids.setdefault(read.given_id, (read.key, row.line))
         if repeated and not self.keep:
             return ""
-        flags = (CLEANED,) if clean != read else ()
+        flags = (CLEANED,) if read != found else ()
         if flags:
             self.cleaned.append(row.line)
-        self.instructions.append(Instruction(identity, text, domain, answer or None, flags))
+        self.instructions.append(
+            Instruction(identity, read.text, read.domain, read.answer or None, flags, read.later)
+        )
         return ""
 
-    def _read(self, row: Row) -> tuple[str, str, str, str]:
-        text = _required(row, self.column)
-        extra = "" if self.column == "input" else _optional(row, "input")
+    def _read(self, row: Row) -> _Read:
+        text, *later = self._turns(row)
         answer = _optional(row, "answer", numbers=True)
         if self.require_answer and not answer:
             raise _BadField("no answer")
         identity = _optional(row, "id", numbers=True)
-        text = f"{text}\n\n{extra}" if extra else text
-        return text, _optional(row, "domain"), answer, identity
+        return _Read(text.content, tuple(later), _optional(row, "domain"), answer, identity)
 
-    def _identity(self, text: str, given_id: str) -> str:
+    def _turns(self, row: Row) -> tuple[Message, ...]:
+        extra = "" if self.column == "input" else _optional(row, "input")
+        value = row.fields.get(self.column)
+        if not looks_like_turns(value):
+            text = _required(row, self.column)
+            return (Message("user", f"{text}\n\n{extra}" if extra else text),)
+        if extra:
+            raise _BadField(f"has an input beside the turns of {self.column}")
+        try:
+            return read_turns(value)
+        except BadTurns as fault:
+            raise _BadField(f"{self.column}: {fault}") from None
+
+    def _identity(self, read: _Read) -> str:
         """The id given, or a content id. A kept repeat needs an id of its own."""
-        if given_id and given_id not in self._used_ids:
-            return given_id
-        repeat = self._repeats.get(text, 0)
-        self._repeats[text] = repeat + 1
-        return content_id(text, repeat) if repeat or given_id else content_id(text)
+        if read.given_id and read.given_id not in self._used_ids:
+            return read.given_id
+        repeat = self._repeats.get(read.key, 0)
+        self._repeats[read.key] = repeat + 1
+        numbered = (*read.key, repeat) if repeat or read.given_id else read.key
+        return content_id(*numbered)
+
+
+def _cleaned(read: _Read) -> _Read:
+    return _Read(
+        clean_text(read.text),
+        tuple(Message(turn.role, clean_text(turn.content)) for turn in read.later),
+        *map(clean_text, (read.domain, read.answer, read.given_id)),
+    )
 
 
 def read_demonstrations(path: str) -> tuple[Demonstration, ...]:

@@ -110,7 +110,8 @@ class InstructionSettings(Section):
     domains: list[str] = []
     """Only instructions of these domains; default: all."""
     column: str = "instruction"
-    """Column or field that holds the instruction."""
+    """Column or field that holds the instruction: a text, or a conversation as a list of `role` and
+    `content` (or ShareGPT's `from` and `value`)."""
     split: str = "train"
     """Split of a hub data set."""
     limit: int | None = Field(None, ge=1)
@@ -118,7 +119,7 @@ class InstructionSettings(Section):
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """What to do when a row cannot be used: refuse to start (all are listed), or skip and count."""
     duplicates: Literal["keep", "drop"] = "drop"
-    """Instructions with the same text under another id."""
+    """Instructions with the same text (a conversation: all its turns) under another id."""
 
 
 class MatchSettings(Section):
