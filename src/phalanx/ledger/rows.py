@@ -277,3 +277,9 @@ EVALUATION_COLUMNS = (
     "iteration", "member", "task", "item", "domain", "split", "correct", "readable", "answer",
     "reason", "response",
 )  # fmt: skip
+
+
+TRIAL_COLUMNS = (
+    "number", "rung", "design", "num_items", "num_scored", "score", "low", "high", "calls",
+    "tokens", "money", "new_calls", "note",
+)  # fmt: skip

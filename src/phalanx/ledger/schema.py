@@ -55,8 +55,9 @@ CREATE TABLE demonstrations (
   domain TEXT, history TEXT, prompt TEXT, response TEXT, writer TEXT, response_id TEXT,
   truncated INTEGER, dropped TEXT, PRIMARY KEY (iteration, builder, position));
 CREATE TABLE trials (
-  number INTEGER PRIMARY KEY, rung INTEGER, design TEXT, num_items INTEGER, score REAL, low REAL,
-  high REAL, calls INTEGER, tokens INTEGER, money REAL, note TEXT);
+  number INTEGER PRIMARY KEY, rung INTEGER, design TEXT, num_items INTEGER, num_scored INTEGER,
+  score REAL, low REAL, high REAL, calls INTEGER, tokens INTEGER, money REAL, new_calls INTEGER,
+  note TEXT);
 CREATE TABLE states (
   iteration INTEGER PRIMARY KEY, standings TEXT, reliability TEXT, faded TEXT, metrics TEXT,
   num_judged INTEGER);

@@ -387,6 +387,16 @@ class Ledger:
     def has_evaluation(self, iteration: int) -> bool:
         return self.get(f"evaluated:{iteration}") is not None
 
+    def record_trial(self, row: Mapping[str, Any]) -> None:
+        """One trial of a search for mixtures: a row with the columns of ``trials``."""
+        with self.transaction():
+            values = tuple(row[column] for column in _as.TRIAL_COLUMNS)
+            self._insert("trials", _as.TRIAL_COLUMNS, [values])
+
+    def trials(self) -> list[dict[str, Any]]:
+        """The trials of a search, in order; ``design`` as it was recorded (JSON)."""
+        return self.query("SELECT * FROM trials ORDER BY number")
+
     # ---- reading back ---------------------------------------------------------------------
 
     def refuse_target(self, path: Path | str) -> None:
