@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
-from phalanx.config.schema import Config, MemberSettings, StudentSettings
+from phalanx.config.mixing import proposers_of, students_of
+from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Duel, Member
+
+__all__ = [
+    "DEFAULT_SCRIPT", "SCRIPT", "TRAINABLE", "contestants", "endpoint_of", "judges", "judges_of",
+    "learners", "members_from", "proposers_of", "recruits_from", "starting_reputations",
+    "students_of", "with_role",
+]  # fmt: skip
 
 SCRIPT = "script:"
 DEFAULT_SCRIPT = "script:default"
@@ -92,28 +98,6 @@ def judges(members: Sequence[Member]) -> tuple[Member, ...]:
 def learners(members: Sequence[Member]) -> tuple[Member, ...]:
     """Members that are trained, in pool order."""
     return with_role(members, "learn")
-
-
-def students_of(config: Config) -> tuple[StudentSettings, ...]:
-    """The students of ``moaa``: those listed, or every learner that is not in the mixture."""
-    if config.moaa.students:
-        return tuple(config.moaa.students)
-    settings = config.mixture
-    mixing = {settings.aggregator, *settings.proposers, *chain(*settings.per_layer)}
-    names = [m.name for m in members_from(config) if "learn" in m.roles and m.engine in TRAINABLE]
-    return tuple(StudentSettings(name=name) for name in names if name not in mixing)
-
-
-def proposers_of(config: Config) -> tuple[tuple[str, ...], ...]:
-    """Names of the proposers of each layer before the aggregator."""
-    settings = config.mixture
-    if settings.per_layer:
-        return tuple(tuple(layer) for layer in settings.per_layer)
-    names = tuple(settings.proposers)
-    if not names:
-        students = {student.name for student in config.moaa.students}
-        names = tuple(m.name for m in contestants(members_from(config)) if m.name not in students)
-    return (names,) * (settings.layers - 1)
 
 
 def with_role(members: Sequence[Member], role: str) -> tuple[Member, ...]:

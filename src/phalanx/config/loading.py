@@ -21,6 +21,7 @@ from phalanx.config import rules
 from phalanx.config.faults import Fault, did_you_mean, from_pydantic
 from phalanx.config.keys import Path, dotted, section_of, shape_at
 from phalanx.config.reading import Source, read_file, read_text, read_value
+from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 
@@ -34,6 +35,8 @@ PATH_KEYS = (
     ("pool", "recruit", "data"),
     ("instructions", "source"),
     ("judge", "template"),
+    ("mixture", "template"),
+    ("reward", "criteria"),
     ("evaluate", "tasks", "*", "source"),
 )
 """Keys whose text may name a file or a folder."""
@@ -55,6 +58,7 @@ def load(
     *,
     complete: bool | None = None,
     gpus: int | None = None,
+    purpose: Purpose = "run",
     also: Sequence[Callable[[Config], Iterable[Fault]]] = (),
 ) -> Config:
     """Read, merge, check. ``load("preset:sparta", ["pool=pool.yaml", "match.duels=200"])``.
@@ -63,6 +67,8 @@ def load(
     name of a YAML file that holds it) or a mapping (dotted keys, or nested). ``complete``: a
     pool and instructions must be there; by default they must, unless a bare preset is looked at.
     ``gpus``: the GPUs to reckon with, where it is not to run on this machine.
+    ``purpose``: what it is for ("run", "mix", "judge", "synthesise" or "search"); the commands
+    that ask members without a run need no instructions and no duels.
     ``also``: further rules, from layers above, whose faults join the same message.
 
     Raises ConfigError with every fault, each with its file and line.
@@ -75,7 +81,8 @@ def load(
     config, shape_faults = _validate(merged.data)
     hidden = [fault.path for fault in shape_faults]
     if config is not None:
-        found = [*rules.check(config, complete, gpus), *(f for rule in also for f in rule(config))]
+        found = rules.check(config, complete, gpus, purpose)
+        found += [fault for rule in also for fault in rule(config)]
         rule_faults = [fault for fault in found if fault.level == "fault"]
         shape_faults += [fault for fault in rule_faults if not _hides(hidden, fault.path)]
     faults += [_with_place(fault, merged) for fault in shape_faults]
@@ -234,7 +241,7 @@ def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
     """The data with every path that exists made absolute: beside the file, else from here."""
 
     def find(text: str) -> str:
-        if text.startswith(("builtin:", "hub:")) or not text:
+        if text.startswith(("builtin:", "hub:")) or text in ("", "builtin"):
             return text
         if text.startswith("script:"):
             return f"script:{find(text.removeprefix('script:'))}"

@@ -16,6 +16,13 @@ from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
 from phalanx.config.rules_devices import check_devices
+from phalanx.config.rules_moaa import (
+    Purpose,
+    check_command,
+    check_moaa,
+    check_rewards,
+    check_unused,
+)
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
@@ -30,43 +37,59 @@ PROMPT_ROOM = 64
 """Tokens that a short prompt takes; only used to warn."""
 
 
-def faults(config: Config, *, complete: bool = True) -> list[str]:
+def faults(config: Config, *, complete: bool = True, purpose: Purpose = "run") -> list[str]:
     """Everything that refuses the configuration, as "key: what, what was got, what to do"."""
-    return _texts(config, complete, "fault")
+    return _texts(config, complete, "fault", purpose)
 
 
-def notes(config: Config, *, complete: bool = True) -> list[str]:
+def notes(config: Config, *, complete: bool = True, purpose: Purpose = "run") -> list[str]:
     """What is allowed but probably not meant."""
-    return _texts(config, complete, "note")
+    return _texts(config, complete, "note", purpose)
 
 
-def _texts(config: Config, complete: bool, level: str) -> list[str]:
+def _texts(config: Config, complete: bool, level: str, purpose: Purpose) -> list[str]:
     data = config.model_dump()
-    found = [fault for fault in check(config, complete) if fault.level == level]
+    found = [f for f in check(config, complete, purpose=purpose) if f.level == level]
     return [f"{dotted(fault.path, data)}: {fault.text}" for fault in found]
 
 
-def check(config: Config, complete: bool = True, gpus: int | None = None) -> list[Fault]:
-    """All faults and notes, in the order of the schema. ``gpus``: of a machine, None: of this."""
+def check(
+    config: Config, complete: bool = True, gpus: int | None = None, purpose: Purpose = "run"
+) -> list[Fault]:
+    """All faults and notes, in the order of the schema. ``gpus``: of a machine, None: of this.
+
+    ``purpose``: what the configuration is for. A run wants what its method asks for; the commands
+    that ask members without a run (``mix``, ``judge``, ...) want no duels and no instructions.
+    """
     machine = count_gpus() if gpus is None else gpus
+    duels = purpose == "run" and config.method == "sparta"
     return list(
         chain(
-            _pool_size(config, complete),
+            _pool_size(config, complete) if duels else _pool_there(config, complete),
             _names(config),
             _weights(config),
-            check_served(config),
+            check_served(config, duels=duels, judges=duels or purpose == "judge"),
             check_vllm(config, here=gpus is None),
+            check_rewards(config),
             _recruits(config),
-            _judges(config),
-            _learners(config),
-            _instructions(config, complete),
+            _duels(config) if duels else (),
+            _instructions(config, complete) if purpose == "run" else (),
             _judging(config),
-            _reputations(config),
+            check_unused(config) if duels else (),
+            check_moaa(config) if purpose == "run" and config.method == "moaa" else (),
+            check_command(config, purpose) if purpose != "run" else (),
             _lengths(config),
             _tasks(config),
             check_devices(config, machine, here=gpus is None),
         )
     )
+
+
+def _duels(config: Config) -> Iterator[Fault]:
+    """What only duels ask for."""
+    yield from _judges(config)
+    yield from _learners(config)
+    yield from _reputations(config)
 
 
 def _recruit_names(config: Config) -> list[str]:
@@ -93,6 +116,12 @@ def _pool_size(config: Config, complete: bool) -> Iterator[Fault]:
         yield Fault(("pool", "members"), f"a duel needs two contestants, got {got}")
 
 
+def _pool_there(config: Config, complete: bool) -> Iterator[Fault]:
+    if not config.pool.members and not config.pool.recruit:
+        text = "the pool is empty; list members here, or add a pool with pool=FILE.yaml"
+        yield Fault(("pool", "members"), text, "fault" if complete else "note")
+
+
 def _names(config: Config) -> Iterator[Fault]:
     for name, count in Counter(member.name for member in config.pool.members).items():
         if count > 1:
@@ -115,6 +144,9 @@ def _weights(config: Config) -> Iterator[Fault]:
         path: Path = ("pool", "members", position)
         if member.engine == "openai":
             continue  # its weights are elsewhere: rules_served
+        if member.engine == "reward":
+            yield from _reward_weights(member, path)
+            continue
         if member.engine == "scripted":
             if member.model is not None and (problem := _script_problem(member.model)):
                 yield Fault((*path, "model"), problem)
@@ -126,6 +158,22 @@ def _weights(config: Config) -> Iterator[Fault]:
             yield Fault((*path, "model"), problem)
         if member.adapter is not None and (problem := _adapter_problem(member, config)):
             yield Fault((*path, "adapter"), problem)
+
+
+def _reward_weights(member: MemberSettings, path: Path) -> Iterator[Fault]:
+    """A reward model is a head of its own, never the base of the pool."""
+    if member.model is None or member.model.startswith("builtin:"):
+        got = "no model" if member.model is None else member.model
+        yield Fault(
+            (*path, "model"),
+            f"{member.name} is a reward model and has {got}; expected a sequence classification "
+            "model: a folder, or a hub id such as org/name",
+        )
+    elif problem := base_problem(member.model):
+        yield Fault((*path, "model"), problem)
+    if member.adapter is not None:
+        text = f"{member.name} is a reward model, which has no adapter; remove it"
+        yield Fault((*path, "adapter"), text)
 
 
 def _script_problem(model: str) -> str | None:
@@ -281,7 +329,11 @@ def _learners(config: Config) -> Iterator[Fault]:
         member.engine == "hf" and "learn" in member.roles for member in config.pool.members
     ):
         engines = sorted({member.engine for member in config.pool.members} - {"hf"})
-        kind = {"scripted": "scripted", "openai": "behind an endpoint"}
+        kind = {
+            "scripted": "scripted",
+            "openai": "behind an endpoint",
+            "reward": "a reward model",
+        }
         words = " or ".join(kind[engine] for engine in engines)
         text = f"is dpo, but every learner is {words} and has no weights to train: no training"
         yield Fault(("train", "method"), text, "note")
@@ -331,8 +383,9 @@ def _judging(config: Config) -> Iterator[Fault]:
         )
         yield Fault(("reputation", "fade"), text)
     if judge.template is not None:
-        if judge.protocol == "likelihood":
-            text = "has no use with the likelihood protocol, which has no prompt; remove it"
+        if judge.protocol in ("likelihood", "reward", "moa"):
+            prompts = "prompts of its own" if judge.protocol == "moa" else "no prompt"
+            text = f"has no use with the {judge.protocol} protocol, which has {prompts}; remove it"
             yield Fault(("judge", "template"), text)
         elif not FilePath(judge.template).expanduser().is_file():
             yield Fault(("judge", "template"), f"there is no file {judge.template!r}")
@@ -357,6 +410,8 @@ def _lengths(config: Config) -> Iterator[Fault]:
     yield from _prompt_leaves_room(("train",), config.train)
     if config.pool.recruit:
         yield from _prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
+    if config.method == "moaa":
+        return  # responses have lengths of their own there: rules_moaa
     train, longest = config.train, config.answer.max_new_tokens
     if train.method != "none" and train.max_length < longest + PROMPT_ROOM:
         yield Fault(

@@ -39,14 +39,19 @@ _SECRET = re.compile(r"(?:sk|gsk|hf|xai|pplx|nvapi|AIza|Bearer)[-_ ]?[\w-]{16,}|
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def check_served(config: Config) -> Iterator[Fault]:
-    """All faults and notes of endpoints and of the members behind them."""
+def check_served(config: Config, *, duels: bool = True, judges: bool = True) -> Iterator[Fault]:
+    """All faults and notes of endpoints and of the members behind them.
+
+    ``duels``: every member learns; ``judges``: everybody with that role judges.
+    """
     yield from _endpoints(config)
     for position, member in enumerate(config.pool.members):
         if member.engine == "openai":
             yield from _member(member, ("pool", "members", position), config)
-    yield from _untrained(config)
-    yield from _judging(config)
+    if duels:
+        yield from _untrained(config)
+    if judges:
+        yield from _judging(config)
     yield from _budget(config)
 
 

@@ -35,7 +35,43 @@ instructions:
 # Settings of the preset you may want to change. Remove the `# ` in front of a key and of its
 # section to set it.
 """
+_MIXTURE_HEAD = """\
+# A Phalanx configuration. Look at the plan with `phalanx check`, start with `phalanx run`.
+# Everything not set here comes from the preset; docs/configuration.md explains every key.
+preset: {preset}
+seed: 0
+
+pool:
+  base: builtin:smollm2-135m      # or a folder, a .gguf file, or a hub id such as org/model
+  members:
+    - name: ada                   # teachers: several different models, or endpoints
+      roles: [contest, judge]     # without learn: a teacher stays as it is
+      # adapter: adapters/ada     # a LoRA folder (PEFT, safetensors), or hub:org/name
+      system: Answer in one short sentence.
+    - name: bob
+      roles: [contest, judge]
+      system: Think first, then answer.
+    - name: cora
+      roles: [contest, judge]
+      system: Answer as a patient teacher.
+    - name: student               # what the mixture teaches
+
+mixture:
+  proposers: [ada, bob, cora]
+  aggregator: ada                 # writes the last answer from the proposals
+
+moaa:
+  students:
+    - name: student
+
+instructions:
+  source: builtin:skills          # your own: a JSONL, CSV or Parquet file, or hub:org/name
+
+# Settings of the preset you may want to change; those of mixture and moaa go into their sections
+# above. Remove the `# ` in front of a key and of its section to set it.
+"""
 _SECTIONS = ("match", "answer", "judge", "aggregate", "pairs", "train", "evaluate", "resources")
+_MIXTURE_SECTIONS = ("reward", "judge", "pairs", "sft", "train", "evaluate", "resources")
 
 
 def starter(preset: str) -> str:
@@ -48,8 +84,9 @@ def starter(preset: str) -> str:
     config = load(f"preset:{preset}")
     if config.pool.members or config.pool.recruit:
         return preset_text(preset)
-    lines = [_HEAD.format(preset=preset)]
-    for name in ("iterations", *_SECTIONS):
+    mixture = config.method == "moaa"
+    lines = [(_MIXTURE_HEAD if mixture else _HEAD).format(preset=preset)]
+    for name in ("iterations", *(_MIXTURE_SECTIONS if mixture else _SECTIONS)):
         lines += _commented(name, Config, getattr(config, name))
     return "\n".join(lines)
 

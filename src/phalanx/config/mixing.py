@@ -1,0 +1,64 @@
+"""Who mixes and who learns, by name, from the settings alone."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from phalanx.config.schema import Config, MemberSettings, StudentSettings
+
+
+def pool_settings(config: Config) -> list[MemberSettings]:
+    """Every member as it is set: those listed, then the recruits."""
+    recruits = config.pool.recruit.specialists if config.pool.recruit else {}
+    listed = {member.name for member in config.pool.members}
+    made = [MemberSettings.model_construct(name=name) for name in recruits if name not in listed]
+    return [*config.pool.members, *made]
+
+
+def students_of(config: Config) -> tuple[StudentSettings, ...]:
+    """The students of ``moaa``: those listed, or every learner that is not in the mixture."""
+    if config.moaa.students:
+        return tuple(config.moaa.students)
+    settings = config.mixture
+    mixing = {settings.aggregator, *settings.proposers, *chain(*settings.per_layer)}
+    names = [m.name for m in pool_settings(config) if "learn" in m.roles and m.engine == "hf"]
+    return tuple(StudentSettings(name=name) for name in names if name not in mixing)
+
+
+def proposers_of(config: Config) -> tuple[tuple[str, ...], ...]:
+    """Names of the proposers of each layer before the aggregator."""
+    settings = config.mixture
+    if settings.per_layer:
+        return tuple(tuple(layer) for layer in settings.per_layer)
+    names = tuple(settings.proposers)
+    if not names:
+        students = {student.name for student in config.moaa.students}
+        every = [m.name for m in pool_settings(config) if "contest" in m.roles]
+        names = tuple(name for name in every if name not in students)
+    return (names,) * (settings.layers - 1)
+
+
+def panel_of(config: Config) -> tuple[str, ...]:
+    """Names of those that write evaluations for the reward of a mixture, each once."""
+    given = config.reward.proposers
+    return tuple(given) or tuple(dict.fromkeys(chain(*proposers_of(config))))
+
+
+def verdict_of(config: Config) -> str:
+    """The name of the member that gives the verdict."""
+    return config.reward.aggregator or config.mixture.aggregator
+
+
+def selector_of(config: Config) -> str:
+    """The name of the member that chooses the criteria."""
+    return config.reward.selector or verdict_of(config)
+
+
+def rewriter_of(config: Config) -> str:
+    """The name of the member that mends user turns."""
+    return config.moaa.rewriter or config.mixture.aggregator
+
+
+def ranker_of(config: Config) -> str:
+    """Who ranks the teachers' answers: a member's name, or "moa"."""
+    return config.moaa.ranker or config.mixture.aggregator

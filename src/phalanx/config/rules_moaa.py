@@ -1,0 +1,437 @@
+"""Rules about mixtures, the method moaa, reward models, and the commands that are no run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path as FilePath
+from typing import Literal
+
+from phalanx.config.faults import Fault, did_you_mean
+from phalanx.config.keys import Path
+from phalanx.config.mixing import (
+    panel_of,
+    pool_settings,
+    proposers_of,
+    ranker_of,
+    students_of,
+    verdict_of,
+)
+from phalanx.config.schema import (
+    Config,
+    MemberSettings,
+    MixtureSettings,
+    MoaaSettings,
+    StudentSettings,
+)
+
+Purpose = Literal["run", "mix", "judge", "synthesise", "search"]
+"""What a configuration is for: a run, or one of the commands that ask members without one."""
+BUILDERS = ("mixture", "combined", "random", "best_of")
+"""Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
+TEACHER = "teacher:"
+PROMPT_ROOM = 64
+"""Tokens that a short prompt takes; only used to warn."""
+
+
+def check_rewards(config: Config) -> Iterator[Fault]:
+    """Reward models do nothing but score, and other members cannot do it in their place."""
+    for position, member in enumerate(config.pool.members):
+        if member.engine == "reward" and member.roles != ["judge"]:
+            text = (
+                f"{member.name} is a reward model, which neither answers nor learns here; expected "
+                f"roles: [judge], got [{', '.join(member.roles)}]"
+            )
+            yield Fault(("pool", "members", position, "roles"), text)
+
+
+def check_unused(config: Config) -> Iterator[Fault]:
+    """Judges of duels, a mixture that is only measured, and what has no use in a run of duels."""
+    yield from _judges(config)
+    if config.moaa != MoaaSettings():
+        yield Fault(("moaa",), "has no use with method: sparta; set method: moaa", "note")
+    if config.evaluate.mixture and pool_settings(config):
+        yield from _mixture(config)
+    if config.mixture != MixtureSettings() and not config.evaluate.mixture:
+        text = "has no use in a run of method: sparta unless evaluate.mixture is on"
+        yield Fault(("mixture",), text, "note")
+
+
+def check_moaa(config: Config) -> Iterator[Fault]:
+    """All faults and notes of a run of the method moaa; nothing where there is no pool yet."""
+    yield from _stages(config)
+    yield from _lengths(config)
+    if not pool_settings(config):
+        return
+    yield from _mixture(config)
+    yield from _students(config)
+    if _mixes_reward(config):
+        yield from _panel(config)
+    yield from _helpers(config)
+    yield from _full_weights(config)
+
+
+def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
+    """What ``mix``, ``judge``, ``synthesise`` and ``mixture-search`` ask of a configuration."""
+    if not pool_settings(config):
+        return
+    if purpose == "mix":
+        yield from _mixture(config)
+    elif purpose == "judge" and config.judge.protocol == "moa":
+        yield from _panel(config)
+    elif purpose == "judge":
+        yield from _judges(config)
+        if not any("judge" in member.roles for member in pool_settings(config)):
+            text = "nobody has the role judge; give it to a member, or use judge.protocol: moa"
+            yield Fault(("pool", "members"), text)
+    elif purpose == "synthesise":
+        if not any(m.engine in ("hf", "scripted") for m in pool_settings(config)):
+            text = (
+                "nobody can invent instructions: that needs the chat template, so weights here "
+                "(engine: hf), not an endpoint or a reward model; add such a member"
+            )
+            yield Fault(("pool", "members"), text)
+    else:
+        yield from _search(config)
+
+
+def _known(config: Config) -> dict[str, MemberSettings]:
+    return {member.name: member for member in pool_settings(config)}
+
+
+def _named(config: Config, name: str, path: Path) -> Iterator[Fault]:
+    """A name that must be that of a member."""
+    known = list(_known(config))
+    if name not in known:
+        yield Fault(path, f"there is no member {name!r}; {did_you_mean(name, known)}")
+
+
+def _writer(config: Config, name: str, path: Path) -> Iterator[Fault]:
+    """A name that must be that of a member which can write."""
+    member = _known(config).get(name)
+    if member is None:
+        yield from _named(config, name, path)
+    elif member.engine == "reward":
+        text = f"{name} is a reward model, which gives scores and writes nothing; name another"
+        yield Fault(path, text)
+
+
+def _twice(names: Sequence[str], path: Path, instead: str) -> Iterator[Fault]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield Fault(path, f"names {name} {count} times; {instead}")
+
+
+def _mixture(config: Config) -> Iterator[Fault]:
+    settings = config.mixture
+    if not settings.aggregator:
+        known = ", ".join(m.name for m in pool_settings(config) if m.engine != "reward")
+        text = f"names nobody; expected the member that writes the last answer, one of {known}"
+        yield Fault(("mixture", "aggregator"), text)
+    else:
+        yield from _writer(config, settings.aggregator, ("mixture", "aggregator"))
+    yield from _proposers(config)
+    if settings.samples > 1 and settings.propose.temperature == 0:
+        text = f"is 0 (greedy), so the {settings.samples} samples of a proposer are all the same"
+        yield Fault(("mixture", "propose", "temperature"), text, "note")
+    yield from _file(settings.template, ("mixture", "template"))
+
+
+def _proposers(config: Config) -> Iterator[Fault]:
+    settings = config.mixture
+    for name in settings.proposers:
+        yield from _writer(config, name, ("mixture", "proposers"))
+    instead = "several proposals of one member are mixture.samples"
+    yield from _twice(settings.proposers, ("mixture", "proposers"), instead)
+    for position, layer in enumerate(settings.per_layer):
+        for name in layer:
+            yield from _writer(config, name, ("mixture", "per_layer", position))
+        yield from _twice(layer, ("mixture", "per_layer", position), instead)
+    for position, layer in enumerate(proposers_of(config)):
+        path: Path = ("mixture", "per_layer", position)
+        if not settings.per_layer:
+            path = ("mixture", "proposers")
+        if not layer:
+            yield Fault(path, "nobody proposes; name members, or set mixture.layers: 1")
+        elif settings.min_proposals > len(layer) * settings.samples:
+            yield Fault(
+                ("mixture", "min_proposals"),
+                f"{settings.min_proposals} proposals are wanted, but layer {position + 1} has "
+                f"{len(layer)} proposers x {settings.samples} samples; lower it to "
+                f"{len(layer) * settings.samples} or less",
+            )
+        if not settings.per_layer:
+            return  # all layers are alike
+
+
+def _file(name: str | None, path: Path) -> Iterator[Fault]:
+    if name is not None and not FilePath(name).expanduser().is_file():
+        text = f"there is no file {name!r} (looked beside the configuration, then here)"
+        yield Fault(path, text)
+
+
+def _stages(config: Config) -> Iterator[Fault]:
+    stages = config.moaa.stages
+    if not stages:
+        yield Fault(("moaa", "stages"), "is empty; expected sft, dpo, or both in order")
+    elif config.iterations % len(stages):
+        last = config.iterations % len(stages)
+        text = (
+            f"{config.iterations} stages are no whole number of generations of {len(stages)} "
+            f"({', '.join(stages)}): the last one ends after {stages[last - 1]}"
+        )
+        yield Fault(("iterations",), text, "note")
+
+
+def _students(config: Config) -> Iterator[Fault]:
+    students = students_of(config)
+    path: Path = ("moaa", "students")
+    if not students:
+        text = "nobody: no learner with weights here is outside the mixture; list some"
+        yield Fault(path, f"{text}, or add a member")
+    elif not config.moaa.students and not (config.mixture.proposers or config.mixture.per_layer):
+        yield Fault(
+            path,
+            "are not named, nor are mixture.proposers: every contestant proposes, and every "
+            "learner but the aggregator is a student, too; name either",
+            "note",
+        )
+    yield from _twice([s.name for s in students], path, "a student is listed once")
+    known = _known(config)
+    for position, student in enumerate(students):
+        here: Path = (*path, position) if config.moaa.students else path
+        yield from _named(config, student.name, (*here, "name"))
+        if member := known.get(student.name):
+            yield from _learns(member, (*here, "name"), config)
+        yield from _data(config, student, here)
+        yield from _reward(config, student, here)
+        yield from _something_to_learn(config, student, here)
+
+
+def _learns(member: MemberSettings, path: Path, config: Config) -> Iterator[Fault]:
+    if "learn" not in member.roles:
+        text = f"{member.name} has not the role learn; add it, or take it off the students"
+        yield Fault(path, text)
+    elif member.engine == "reward":
+        yield Fault(path, f"{member.name} is a reward model, which learns nothing; name another")
+    elif member.engine != "hf" and config.train.method != "none":
+        kind = {"scripted": "scripted", "openai": "behind an endpoint"}[member.engine]
+        text = f"{member.name} is {kind} and has no weights to train: its data are made, no more"
+        yield Fault(path, text, "note")
+
+
+def _data(config: Config, student: StudentSettings, path: Path) -> Iterator[Fault]:
+    data, below = student.data, (*path, "data")
+    if data in BUILDERS or data == "none":
+        return
+    if data.startswith(TEACHER):
+        yield from _writer(config, data.removeprefix(TEACHER), below)
+        return
+    known = [*BUILDERS, "none", *(f"{TEACHER}{name}" for name in _known(config))]
+    yield Fault(below, f"{data!r} is not known here; {did_you_mean(data, known)}")
+
+
+def _reward(config: Config, student: StudentSettings, path: Path) -> Iterator[Fault]:
+    below = (*path, "reward")
+    if student.reward in ("none", "moa"):
+        return
+    if student.reward not in _known(config):
+        known = ["moa", "none", *_known(config)]
+        text = f"there is no reward {student.reward!r}; {did_you_mean(student.reward, known)}"
+        yield Fault(below, text)
+    else:
+        yield from _judge(config, student.reward, below)
+
+
+def _something_to_learn(config: Config, student: StudentSettings, path: Path) -> Iterator[Fault]:
+    stages = config.moaa.stages
+    wants = {"sft": student.data, "dpo": student.reward}
+    if stages and all(wants[stage] == "none" for stage in stages):
+        text = (
+            f"{student.name} learns in no stage (data: {student.data}, reward: {student.reward}, "
+            f"stages: {', '.join(stages)}); give it something, or take it off the students"
+        )
+        yield Fault(path, text)
+
+
+def _judge(config: Config, name: str, path: Path) -> Iterator[Fault]:
+    """A member that scores alone: a reward model, or a judge by ``judge.protocol``."""
+    member, protocol = _known(config)[name], config.judge.protocol
+    if member.engine == "reward":
+        return
+    if protocol == "reward":
+        text = f"{name} is no reward model, which judge.protocol: reward needs; use another of both"
+        yield Fault(path, text)
+    elif protocol == "moa":
+        text = (
+            f"judge.protocol: moa is the mixture, not {name}; write moa here, or another protocol"
+        )
+        yield Fault(path, text)
+    elif protocol == "likelihood" and member.engine == "openai":
+        yield Fault(
+            path,
+            f"judge.protocol: likelihood cannot be asked of {name}: an endpoint gives no "
+            "likelihood of a given text; use expected, rubric or pairwise",
+        )
+
+
+def _judges(config: Config) -> Iterator[Fault]:
+    """The protocol ``reward`` goes with reward models as judges, and they with it."""
+    protocol = config.judge.protocol
+    judges = [m for m in pool_settings(config) if "judge" in m.roles]
+    if protocol == "moa":
+        text = (
+            "moa is one judge made of many, for phalanx judge and method: moaa; in duels every "
+            "judge has a verdict: use rubric, expected, pairwise or likelihood"
+        )
+        yield Fault(("judge", "protocol"), text)
+        return
+    rewards = [m.name for m in judges if m.engine == "reward"]
+    others = [m.name for m in judges if m.engine != "reward"]
+    if protocol == "reward" and others:
+        yield Fault(
+            ("judge", "protocol"),
+            f"reward is for reward models (engine: reward), and {', '.join(others)} "
+            f"{'is' if len(others) == 1 else 'are'} none; take the role judge from them",
+        )
+    elif protocol != "reward" and rewards:
+        yield Fault(
+            ("judge", "protocol"),
+            f"{protocol} cannot be asked of {', '.join(rewards)}, which only "
+            f"{'gives' if len(rewards) == 1 else 'give'} scores; use judge.protocol: reward",
+        )
+
+
+def _mixes_reward(config: Config) -> bool:
+    """Whether the mixture is the reward of anybody."""
+    students = students_of(config)
+    ranks = ranker_of(config) == "moa" and any(s.data == "best_of" for s in students)
+    compares = "dpo" in config.moaa.stages and any(s.reward == "moa" for s in students)
+    return ranks or compares
+
+
+def _panel(config: Config) -> Iterator[Fault]:
+    settings = config.reward
+    for name in settings.proposers:
+        yield from _writer(config, name, ("reward", "proposers"))
+    yield from _twice(settings.proposers, ("reward", "proposers"), "each evaluates once")
+    if not panel_of(config):
+        text = "nobody writes evaluations, since the mixture has no proposers; name members"
+        yield Fault(("reward", "proposers"), text)
+    if settings.aggregator:
+        yield from _writer(config, settings.aggregator, ("reward", "aggregator"))
+    elif not verdict_of(config):
+        text = "nobody gives the verdict; name a member here, or a mixture.aggregator"
+        yield Fault(("reward", "aggregator"), text)
+    if settings.selector:
+        yield from _writer(config, settings.selector, ("reward", "selector"))
+    if settings.criteria != "builtin":
+        yield from _file(settings.criteria, ("reward", "criteria"))
+    if settings.tie_below and settings.verdict == "written":
+        text = "has no effect on written verdicts; set reward.verdict: options, or leave it out"
+        yield Fault(("reward", "tie_below"), text, "note")
+
+
+def _helpers(config: Config) -> Iterator[Fault]:
+    """The rewriter, the ranker, and the samples of the students."""
+    settings = config.moaa
+    if settings.rewriter:
+        yield from _writer(config, settings.rewriter, ("moaa", "rewriter"))
+    ranker, path = ranker_of(config), ("moaa", "ranker")
+    if settings.ranker and ranker != "moa":
+        yield from _named(config, ranker, path)
+    if ranker in _known(config) and any(s.data == "best_of" for s in students_of(config)):
+        yield from _judge(config, ranker, path)
+    compares = "dpo" in settings.stages and any(s.reward != "none" for s in students_of(config))
+    if compares and config.reward.sample.temperature == 0:
+        text = (
+            f"is 0 (greedy): the {config.reward.samples} responses of a student would all be the "
+            "same, and make no pair; expected more, such as 0.8"
+        )
+        yield Fault(("reward", "sample", "temperature"), text)
+
+
+def _lengths(config: Config) -> Iterator[Fault]:
+    """Examples that are longer than what training holds."""
+    train, stages = config.train, config.moaa.stages
+    prompt, total = config.sft.max_prompt_length, config.sft.max_length
+    if prompt is not None and prompt >= total:
+        yield Fault(
+            ("sft", "max_prompt_length"),
+            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
+            f"{total}; make max_prompt_length smaller or max_length larger",
+        )
+    if train.method == "none":
+        return
+    written = config.mixture.aggregate.max_new_tokens
+    if "sft" in stages and total < written + PROMPT_ROOM:
+        yield _too_short("sft", total, "mixture.aggregate.max_new_tokens", written)
+    written = config.reward.sample.max_new_tokens
+    if "dpo" in stages and train.max_length < written + PROMPT_ROOM:
+        yield _too_short("train", train.max_length, "reward.sample.max_new_tokens", written)
+
+
+def _too_short(section: str, length: int, key: str, written: int) -> Fault:
+    text = (
+        f"{length} tokens do not hold a response of {key} = {written} and its prompt; such "
+        "examples are dropped and counted"
+    )
+    return Fault((section, "max_length"), text, "note")
+
+
+def _full_weights(config: Config) -> Iterator[Fault]:
+    """What cannot be done with members that have a base of their own after training."""
+    stages = {"sft": config.sft, "dpo": config.train}
+    sections = {"sft": "sft", "dpo": "train"}
+    used = [s for s in dict.fromkeys(config.moaa.stages) if stages[s].weights == "full"]
+    if not used or config.train.method == "none":
+        return
+    path: Path = (sections[used[0]], "weights")
+    students = {student.name for student in students_of(config)}
+    served = [m.name for m in config.pool.members if m.name in students and m.serve == "vllm"]
+    if served:
+        text = (
+            f"full weights change the base, and a vLLM server keeps the one of {', '.join(served)}"
+            "; use weights: lora, or serve: here"
+        )
+        yield Fault(path, text)
+    if "dpo" in used and config.train.reference == "initial":
+        text = (
+            "is initial, but with full weights the member before the run is another base; use "
+            "reference: start, or train.weights: lora"
+        )
+        yield Fault(("train", "reference"), text)
+    resources = config.resources
+    if resources.executor == "ray" and resources.ray.adapters == "store":
+        text = (
+            "full weights are too large for Ray's object store; set resources.ray.adapters: "
+            "folder, with the run's folder where every node sees it, or use weights: lora"
+        )
+        yield Fault(path, text)
+
+
+def _search(config: Config) -> Iterator[Fault]:
+    search, path = config.search, ("search", "judge")
+    if not any(m.engine != "reward" for m in pool_settings(config)):
+        yield Fault(("pool", "members"), "nobody can write; a mixture needs at least one member")
+    if not config.evaluate.tasks:
+        text = "a search is scored on the dev rows of tasks; list at least one, with a dev_share"
+        yield Fault(("evaluate", "tasks"), text)
+    elif config.evaluate.dev_share == 0:
+        text = "0 leaves no dev rows, on which a search is scored; use more, such as 0.3"
+        yield Fault(("evaluate", "dev_share"), text)
+    if search.metric == "accuracy":
+        return
+    if not search.judge:
+        text = f"names nobody, and metric: {search.metric} asks somebody for a score; name a member"
+        yield Fault(path, text)
+        return
+    yield from _named(config, search.judge, path)
+    member = _known(config).get(search.judge)
+    if member is None:
+        return
+    if search.metric == "reward" and member.engine != "reward":
+        text = f"{member.name} is no reward model (engine: reward); name one, or use metric: judge"
+        yield Fault(path, text)
+    elif search.metric == "judge":
+        yield from _judge(config, search.judge, path)
