@@ -17,7 +17,7 @@ from pathlib import Path
 from phalanx.errors import ConfigError
 from phalanx.identity import derived_random
 
-SHIPPED = ("pairwise", "rubric")
+SHIPPED = ("aggregate", "fit", "pairwise", "rewrite", "rubric")
 """Names of the templates that come with the package (``prompts/*.txt``)."""
 
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
