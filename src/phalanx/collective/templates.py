@@ -17,7 +17,16 @@ from pathlib import Path
 from phalanx.errors import ConfigError
 from phalanx.identity import derived_random
 
-SHIPPED = ("aggregate", "fit", "pairwise", "rewrite", "rubric")
+SHIPPED = (
+    "aggregate",
+    "assess",
+    "criteria",
+    "fit",
+    "pairwise",
+    "rewrite",
+    "rubric",
+    "verdict",
+)
 """Names of the templates that come with the package (``prompts/*.txt``)."""
 
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
