@@ -1,10 +1,12 @@
 """Judging: the requests that put a duel before a judge, and the judgment read from the replies.
 
-Four protocols. ``rubric`` (the published one): each response alone, a JSON score written out.
+Five protocols. ``rubric`` (the published one): each response alone, a JSON score written out.
 ``expected``: the same prompt, but the mean of the score's probabilities after a forced prefix.
 ``pairwise``: both responses side by side, in both orders; a win needs both. ``likelihood``: mean
 log-probability of the response as the judge's own answer; no prompt, for models too small to
-follow one.
+follow one. ``reward``: the score of a reward model, each response alone; no prompt either. (A
+ranker, which has a score for pairs only, refuses that with the flag ``ranker``: it serves through
+:mod:`phalanx.collective.referee`.)
 
 A side that cannot be read is None with a reason. It is never a number and never a tie, and what
 the judge wrote is kept in ``Judgment.raw``.
@@ -32,6 +34,7 @@ from phalanx.types import (
     Options,
     Request,
     Response,
+    Reward,
     Sampling,
     Want,
 )
@@ -177,6 +180,17 @@ def _ask_likelihood(
     ]
 
 
+def _ask_reward(
+    duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
+) -> list[_Question]:
+    """The conversation alone: a reward model reads the instruction and the response as turns."""
+    messages = judge.messages(duel.instruction.text)
+    return [
+        _Question(slot, messages, Reward(text), (text,))
+        for slot, text in zip(("left", "right"), texts, strict=True)
+    ]
+
+
 def judge_requests(
     duel: Duel,
     texts: Texts,
@@ -306,6 +320,21 @@ def _read_likelihood(settings: JudgeSettings, responses: Sequence[Response]) -> 
     return _sides(responses, _mean_logprob)
 
 
+def _reward(response: Response) -> tuple[float | None, str]:
+    """The reward model's score, on its own scale."""
+    if response.error is not None:
+        return None, f"{response.error.kind}: {response.error.message}"
+    if response.reward is None:
+        return None, "no reward"
+    if not math.isfinite(response.reward):
+        return None, f"the reward is {response.reward:g}"
+    return response.reward, ""
+
+
+def _read_reward(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
+    return _sides(responses, _reward)
+
+
 def read_judgment(
     duel: Duel,
     texts: Texts,
@@ -316,9 +345,10 @@ def read_judgment(
     """The judgment in the replies to :func:`judge_requests`, in the same order.
 
     Scores are on the protocol's own scale: ``low`` to ``high``; nats per token for likelihood;
-    1/0, 0/1 or 0.5/0.5 for pairwise. Flags: ``low_mass``, ``shortened`` (a judged text did not
-    fit whole), ``written_score`` (a server gave no probabilities, so that the option it wrote
-    counts alone), ``imitates_verdict:left`` and ``:right``. ``Judgment.judge`` is the judge's name.
+    the model's own for reward; 1/0, 0/1 or 0.5/0.5 for pairwise. Flags: ``low_mass``,
+    ``shortened`` (a judged text did not fit whole), ``written_score`` (a server gave no
+    probabilities, so that the option it wrote counts alone), ``imitates_verdict:left`` and
+    ``:right``. ``Judgment.judge`` is the judge's name.
     Raises ValueError unless there are exactly two responses.
     """
     if len(responses) != 2:
@@ -333,7 +363,7 @@ def read_judgment(
         flags.append("shortened")
     if any(WRITTEN_SCORE in response.flags for response in responses):
         flags.append(WRITTEN_SCORE)
-    if protocol.template:  # likelihood shows the judge no text that could play the judge
+    if protocol.template:  # without a prompt there is no judge that a text could play
         sides = zip(("left", "right"), texts, strict=True)
         flags += [f"imitates_verdict:{side}" for side, text in sides if imitates_verdict(text)]
     return Judgment(
@@ -375,4 +405,5 @@ PROTOCOLS: dict[str, JudgeProtocol] = {
     "expected": JudgeProtocol(_ask_expected, _read_expected, "rubric", _ONE, _SCALE),
     "pairwise": JudgeProtocol(_ask_pairwise, _read_pairwise, "pairwise", _TWO, _SCALE),
     "likelihood": JudgeProtocol(_ask_likelihood, _read_likelihood),
+    "reward": JudgeProtocol(_ask_reward, _read_reward),
 }

@@ -16,22 +16,35 @@ request; the first rule whose pattern is found in the last message is used:
       - {when: ., weights: {"7": 3, "8": 1}}   # others get 0; normalised
     likelihood:
       - {when: ., logprob_per_token: [-1.5, -0.5]}
+    user_turn:                          # without messages the pattern meets the empty text
+      - {when: "", reply: [Name a prime., What is the capital of Peru?]}
+    reward:                             # the pattern is looked for in the response
+      - {when: Lima, reward: 2.5}       # with a rival: its own reward is taken off
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from phalanx.errors import ConfigError, EngineError
 from phalanx.identity import derived_random
-from phalanx.types import Failure, Options, Request, Response, Sampling
+from phalanx.types import (
+    Failure,
+    Likelihood,
+    Options,
+    Request,
+    Response,
+    Reward,
+    Sampling,
+    UserTurn,
+)
 
 PREFIX = "script:"
-_KINDS = ("sampling", "options", "likelihood")
+_KINDS = ("sampling", "options", "likelihood", "user_turn", "reward")
 _RULE_KEYS = {
     "when",
     "member",
@@ -41,6 +54,7 @@ _RULE_KEYS = {
     "fail",
     "weights",
     "logprob_per_token",
+    "reward",
 }
 
 
@@ -88,7 +102,10 @@ def _rule_fault(rule: Any) -> str:
 
 
 class ScriptedEngine:
-    """Implements :class:`phalanx.types.Engine`. ``calls`` has all requests with ``keep_calls``."""
+    """Implements :class:`phalanx.types.StreamingEngine`.
+
+    ``calls`` has all requests with ``keep_calls``.
+    """
 
     def __init__(
         self, scripts: dict[str, dict[str, list[dict[str, Any]]]] | None = None, *,
@@ -112,6 +129,13 @@ class ScriptedEngine:
     def respond(self, requests: Sequence[Request]) -> list[Response]:
         return [self._one(request) for request in requests]
 
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """The response of :meth:`respond`, shown word by word."""
+        response = self._one(request)
+        for piece in re.findall(r"\s*\S+|\s+", response.text or ""):
+            show(piece)
+        return response
+
     def close(self) -> None:
         self._scripts.clear()
         self._compiled.clear()
@@ -129,7 +153,8 @@ class ScriptedEngine:
                 self._failures[request.id, number] = done + 1
                 failure = Failure(fail["kind"], fail["message"], fail.get("transient", False))
                 return Response(request.id, num_prompt_tokens=prompt, error=failure)
-        if isinstance(request.want, Sampling):
+        want = request.want
+        if isinstance(want, Sampling | UserTurn):
             text = _drawn(rule.get("reply", ""), request)
             return Response(
                 request.id,
@@ -138,14 +163,21 @@ class ScriptedEngine:
                 num_prompt_tokens=prompt,
                 num_completion_tokens=len(text.split()),
             )
-        if isinstance(request.want, Options):
+        if isinstance(want, Options):
             return Response(
                 request.id,
-                probabilities=self._chances(rule["weights"], request.want.options),
+                probabilities=self._chances(rule["weights"], want.options),
                 option_mass=1.0,
                 num_prompt_tokens=prompt,
             )
-        tokens = len(request.want.completion.split())
+        if isinstance(want, Reward):
+            reward = float(_drawn(rule["reward"], request))
+            if want.rival is not None:
+                _, other = self._rule(request, want.rival)
+                reward -= float(_drawn(other["reward"], request))
+            return Response(request.id, reward=reward, num_prompt_tokens=prompt)
+        assert isinstance(want, Likelihood)
+        tokens = len(want.completion.split())
         per_token = float(_drawn(rule["logprob_per_token"], request))
         return Response(
             request.id,
@@ -154,9 +186,15 @@ class ScriptedEngine:
             num_prompt_tokens=prompt,
         )
 
-    def _rule(self, request: Request) -> tuple[int, dict[str, Any]]:
-        base = request.member.base
-        last = request.messages[-1].content
+    def _rule(self, request: Request, text: str | None = None) -> tuple[int, dict[str, Any]]:
+        """The first rule that fits ``text``: by default the last message, or the response that a
+        reward is wanted for.
+        """
+        base, last = request.member.base, text
+        if last is None and isinstance(request.want, Reward):
+            last = request.want.response
+        if last is None:
+            last = request.messages[-1].content if request.messages else ""
         for number, pattern, rule in self._patterns(base, request.want.kind):
             if rule.get("member", request.member.name) != request.member.name:
                 continue
