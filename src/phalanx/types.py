@@ -353,7 +353,7 @@ class Demonstration:
     ``instruction``'s id and the ``turn`` of its conversation (0 the first), the ``writer`` (a
     member, or "mixture"), and the ``response_id`` of the request that wrote it. ``drop`` names
     why a row does not train (``failed``, ``empty``, ``truncated``, ``too_few_proposals``,
-    ``cut``); such a row keeps what is known of it, so that the sums add up.
+    ``unscored``, ``cut``); such a row keeps what is known of it, so that the sums add up.
     """
 
     id: str
