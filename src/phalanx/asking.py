@@ -19,7 +19,7 @@ from phalanx import pool
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
-from phalanx.errors import Interrupted, LedgerError
+from phalanx.errors import ConfigError, Interrupted, LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.progress import Silent
@@ -149,3 +149,59 @@ def _refuse_other_work(
 def pool_members(asking: Asking) -> dict[str, Member]:
     """Members by name, as the ledger has them."""
     return {member.name: member for member in asking.ledger.members()}
+
+
+def refuse_unmade(config: Config, members: Sequence[Member]) -> None:
+    """Raise ConfigError for recruits: only a run makes them."""
+    recruits = {member.name for member in pool.recruits_from(config)}
+    unmade = [member.name for member in members if member.name in recruits]
+    if unmade:
+        raise ConfigError(
+            f"{', '.join(unmade)}: recruits are made by a run and are not there yet; make them "
+            "with `phalanx recruit CONFIG`, and add pool=pool/pool.yaml"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was asked in all: requests with their repetitions, tokens, and money by the endpoints'
+    prices (0 where there are none)."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    money: float = 0.0
+
+    def __sub__(self, before: Spent) -> Spent:
+        return Spent(
+            self.calls - before.calls,
+            self.prompt_tokens - before.prompt_tokens,
+            self.completion_tokens - before.completion_tokens,
+            self.money - before.money,
+        )
+
+    def __str__(self) -> str:
+        money = f", {self.money:.4f} in money" if self.money else ""
+        return (
+            f"{self.calls} calls, {self.prompt_tokens} tokens read and "
+            f"{self.completion_tokens} written{money}"
+        )
+
+
+def spent(place: Asking) -> Spent:
+    """Everything that the ledger of this place has, failed requests included."""
+    prices = {end.name: (end.price_in, end.price_out) for end in place.config.endpoints}
+    price_of = {name: prices.get(m.endpoint, (0.0, 0.0)) for name, m in pool_members(place).items()}
+    total = Spent()
+    for row in place.ledger.query(
+        "SELECT member, sum(attempts) AS calls, sum(num_prompt_tokens) AS read, "
+        "sum(num_completion_tokens) AS written FROM responses GROUP BY member"
+    ):
+        price_in, price_out = price_of[row["member"]]
+        total = Spent(
+            total.calls + row["calls"],
+            total.prompt_tokens + row["read"],
+            total.completion_tokens + row["written"],
+            total.money + (row["read"] * price_in + row["written"] * price_out) / 1e6,
+        )
+    return total
