@@ -1,14 +1,21 @@
-"""Members x tasks: greedy responses, scored item by item, into the ledger."""
+"""Members x tasks: greedy responses, scored item by item, into the ledger; mixtures likewise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
 from phalanx.config.schema import Config
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger
+from phalanx.methods.moaa import joining
 from phalanx.tasks import TaskItem, load_task, normalise, score, split_of
-from phalanx.types import Ask, IterationResult, Member, Request, Sampling
+from phalanx.types import Ask, IterationResult, Member, Message, Request, Response, Sampling
+
+MIXTURE = "mixture"
+"""The name under which a mixture is in ``evaluations``."""
 
 
 def load_tasks(config: Config) -> tuple[TaskItem, ...]:
@@ -27,7 +34,7 @@ def evaluate(
     *,
     iteration: int,
 ) -> None:
-    """Ask every member every item and record one row each.
+    """Ask every member every item and record one row each; the iteration is then measured.
 
     A failed request is a row that is wrong and not readable, with the reason.
     """
@@ -38,30 +45,102 @@ def evaluate(
         messages = member.messages(item.instruction)
         key = content_id("evaluate", member.key, item.task, item.id, messages, want)
         requests.append(Request(key, member, messages, want, "evaluate"))
-    rows = []
-    for (member, item), request, response in zip(
-        asked, requests, ask("evaluate", requests), strict=True
-    ):
-        text = response.text or ""
-        result = score(text, item)
-        reason = response.error.kind if response.error else result.reason
-        rows.append(
-            {
-                "iteration": iteration,
-                "member": member.name,
-                "task": item.task,
-                "item": item.id,
-                "domain": item.domain,
-                "split": split_of(item, config.evaluate.dev_share),
-                "correct": int(result.correct),
-                "readable": int(result.readable and response.error is None),
-                "answer": normalise(text, item),
-                "reason": reason,
-                "response": request.id,
-            }
-        )
+    rows = [
+        _row(iteration, member.name, item, response, config)
+        for (member, item), response in zip(asked, ask("evaluate", requests), strict=True)
+    ]
     ledger.record_evaluation(rows)
     ledger.put(f"evaluated:{iteration}", "yes")
+
+
+def evaluate_mixture(
+    mixture: Mixture,
+    items: Sequence[TaskItem],
+    ask: Ask,
+    ledger: Ledger,
+    config: Config,
+    *,
+    iteration: int,
+) -> None:
+    """Let the mixture answer every item; one row each for the pseudo-member ``mixture``.
+
+    An item without an answer is wrong and not readable, with the reason. Asked before
+    :func:`evaluate`, which says that the iteration is measured.
+    """
+    rows = [
+        _row(iteration, MIXTURE, item, mixed.response, config, mixed.reason)
+        for item, mixed in zip(
+            items, answers(mixture, items, ask, config, phase="evaluate"), strict=True
+        )
+    ]
+    ledger.record_evaluation(rows)
+
+
+def answers(
+    mixture: Mixture, items: Sequence[TaskItem], ask: Ask, config: Config, *, phase: str
+) -> list[Mixed]:
+    """The mixture's answer to each item, as it is measured (here, and by a search).
+
+    Proposers write by their own settings, as where the mixture is used. The last answer is written
+    as members write theirs when they are measured: greedily, and no longer. As with members, ids
+    do not depend on the iteration: a mixture that stays as it was is not asked again.
+    """
+    last = mixture.settings.aggregate.model_copy(
+        update={
+            "temperature": 0.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "max_new_tokens": config.evaluate.max_new_tokens,
+        }
+    )
+    settings = mixture.settings.model_copy(update={"aggregate": last})
+    conversations = [(Message("user", item.instruction),) for item in items]
+    place = ("evaluate", config.seed)
+    return mix(conversations, replace(mixture, settings=settings), ask, place=place, phase=phase)
+
+
+def mixture_after(config: Config, ledger: Ledger, number: int) -> Mixture | None:
+    """The mixture to measure after an iteration (0: at the start); None where there is none.
+
+    With ``moaa`` it is that of the generation to come, once a generation has ended: its members as
+    they are by now, and the students that join. Otherwise the mixture of the members by now.
+    """
+    if not config.evaluate.mixture:
+        return None
+    if config.method != "moaa":
+        return mixture_from(config, ledger.members(number))
+    if number % len(config.moaa.stages):
+        return None
+    since = 0 if config.moaa.self_improve == "off" else number
+    return mixture_from(config, ledger.members(since), joining(config, number + 1))
+
+
+def _row(
+    iteration: int,
+    name: str,
+    item: TaskItem,
+    response: Response | None,
+    config: Config,
+    missing: str = "",
+) -> dict[str, Any]:
+    """One row of ``evaluations``; ``missing`` says why there is no response."""
+    text = (response.text if response else None) or ""
+    error = response.error if response else None
+    result = score(text, item)
+    reason = missing or (error.kind if error else result.reason)
+    return {
+        "iteration": iteration,
+        "member": name,
+        "task": item.task,
+        "item": item.id,
+        "domain": item.domain,
+        "split": split_of(item, config.evaluate.dev_share),
+        "correct": int(result.correct),
+        "readable": int(result.readable and error is None),
+        "answer": normalise(text, item),
+        "reason": reason,
+        "response": response.request_id if response else "",
+    }
 
 
 def label_metrics(result: IterationResult) -> dict[str, float]:

@@ -16,8 +16,14 @@ from phalanx.asking import Asking, stop_on_interrupt
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
-from phalanx.errors import JudgmentError, LedgerError, PhalanxError
-from phalanx.evaluate import evaluate, label_metrics, load_tasks
+from phalanx.errors import ConfigError, JudgmentError, LedgerError, PhalanxError
+from phalanx.evaluate import (
+    evaluate,
+    evaluate_mixture,
+    label_metrics,
+    load_tasks,
+    mixture_after,
+)
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import STOPPED, Ledger, run_ledger_path
 from phalanx.methods import METHODS
@@ -266,6 +272,11 @@ def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob
         if lesson == "own pairs":
             examples = [p for p in examples if member.name in (p.chosen_member, p.rejected_member)]
     initial = {member.name: member for member in ledger.members(0)}
+    if initial[member.name].base != member.base and config.train.reference == "initial":
+        raise ConfigError(
+            f"{member.name} has a base of its own since all its weights were trained, so its "
+            "initial weights are no reference for an adapter; set train.reference: start"
+        )
     return TrainJob(
         member=member,
         examples=tuple(examples),
@@ -278,12 +289,15 @@ def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob
 
 
 def measure(session: Session, number: int) -> None:
-    """Evaluate the members as they are after an iteration (0: before the first)."""
+    """Evaluate the members, and the mixture, as they are after an iteration (0: at the start)."""
     ledger = session.ledger
     if not session.items or ledger.has_evaluation(number):
         return
     members = pool.contestants(ledger.members(number))
     ask = session.ask(number)
+    mixture = mixture_after(session.config, ledger, number)
+    if mixture is not None:
+        evaluate_mixture(mixture, session.items, ask, ledger, session.config, iteration=number)
     evaluate(members, session.items, ask, ledger, session.config, iteration=number)
 
 

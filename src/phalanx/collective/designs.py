@@ -54,18 +54,17 @@ class Design:
 
     def settings(self, base: MixtureSettings) -> MixtureSettings:
         """``base`` with this design's members, layers and samples; all else stays."""
-        changed = {**self.as_yaml(), "samples": self.samples}
-        return base.model_copy(update={"proposers": [], "per_layer": [], **changed})
+        return base.model_copy(update=self.as_yaml())
 
     def as_yaml(self) -> dict[str, Any]:
-        """The keys of the section ``mixture`` that make this design."""
+        """The keys of the section ``mixture`` that make this design, whatever it held before."""
+        keys: dict[str, Any] = {"proposers": [], "per_layer": []}
         if len(set(self.layers)) > 1:
-            chosen: dict[str, Any] = {"per_layer": [list(layer) for layer in self.layers]}
+            keys["per_layer"] = [list(layer) for layer in self.layers]
         else:
-            proposers = list(self.layers[0]) if self.layers else [self.aggregator]
-            chosen = {"proposers": proposers, "layers": len(self.layers) + 1}
-        samples = {"samples": self.samples} if self.samples > 1 else {}
-        return {**chosen, "aggregator": self.aggregator, **samples}
+            keys["proposers"] = list(self.layers[0]) if self.layers else [self.aggregator]
+        keys["layers"] = len(self.layers) + 1
+        return {**keys, "aggregator": self.aggregator, "samples": self.samples}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -266,3 +265,19 @@ def choose(trials: Sequence[Trial]) -> Choice | None:
     best = full[0]
     within = [t for t in full if best.low is not None and t.score >= best.low]
     return Choice(best, min([best, *within], key=lambda trial: (trial.cost, trial.rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has to show. ``stopped`` says why it ended early, "" where it did not.
+
+    ``metric`` is what scores are, ``budget`` the most requests allowed, ``calls`` those sent.
+    """
+
+    trials: tuple[Trial, ...]
+    metric: str
+    num_dev_items: int
+    calls: int
+    budget: int | None
+    priced: bool
+    stopped: str = ""
