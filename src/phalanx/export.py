@@ -1,12 +1,14 @@
 """Rows of a run for other tools: JSONL, Parquet or a ``datasets`` folder.
 
-``preferences`` has TRL's columns (prompt, chosen, rejected), as text or as conversations, and
-where each pair came from. A file appears whole or not at all.
+``preferences`` has TRL's columns (prompt, chosen, rejected), ``demonstrations`` those of
+supervised fine-tuning (prompt, completion), each as text or as conversations, with where every row
+came from. A file appears whole or not at all.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import json
 import os
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMATS = ("jsonl", "parquet", "datasets")
+TRAINING = {
+    "preferences": ("prompt", "chosen", "rejected"),
+    "demonstrations": ("prompt", "completion"),
+}
+"""Kinds that other trainers read, and their columns that can be conversations."""
 _BATCH = 10_000
 
 
@@ -67,6 +74,24 @@ _KINDS = {
         "ORDER BY p.iteration, p.id",
         _decoded(),
     ),
+    "demonstrations": _Kind(
+        {
+            "prompt": "string",
+            "completion": "string",
+            "builder": "string",
+            "writer": "string",
+            "domain": "string",
+            "turn": "int64",
+            "truncated": "bool",
+            "iteration": "int64",
+            "instruction_id": "string",
+        },
+        "SELECT p.prompt, p.response AS completion, p.builder, p.writer, p.domain, p.turn, "
+        "p.truncated, p.iteration, p.instruction AS instruction_id, p.history "
+        "FROM demonstrations p WHERE p.dropped = '' AND {where} "
+        "ORDER BY p.iteration, p.builder, p.position",
+        lambda row: _without_history(row),  # defined below
+    ),
     "judgments": _Kind(
         {
             "iteration": "int64",
@@ -108,6 +133,7 @@ _KINDS = {
             "option_mass": "double",
             "logprob_sum": "double",
             "num_scored_tokens": "int64",
+            "reward": "double",
             "num_prompt_tokens": "int64",
             "num_completion_tokens": "int64",
             "num_shortened_tokens": "int64",
@@ -117,8 +143,8 @@ _KINDS = {
         },
         "SELECT id, iteration, phase, member, version, full_messages(messages) AS messages, "
         "status, text, finish_reason, full_probabilities(probabilities, want) AS probabilities, "
-        "option_mass, logprob_sum, num_scored_tokens, num_prompt_tokens, num_completion_tokens, "
-        "num_shortened_tokens, flags, error_kind, error "
+        "option_mass, logprob_sum, num_scored_tokens, reward, num_prompt_tokens, "
+        "num_completion_tokens, num_shortened_tokens, flags, error_kind, error "
         "FROM responses p WHERE {where} ORDER BY iteration, phase, member, id",
         _decoded("messages", "flags"),
     ),
@@ -140,20 +166,30 @@ _KINDS = {
 
 
 def rows_of(
-    ledger: Ledger, what: str, *, conversational: bool = False, iteration: int | None = None
+    ledger: Ledger,
+    what: str,
+    *,
+    conversational: bool = False,
+    iteration: int | None = None,
+    builder: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one kind, in the order of the run; none is no error here.
 
-    ``conversational`` turns the texts of ``preferences`` into lists of {role, content}.
-    Raises ConfigError for an unknown kind, before the first row.
+    ``conversational`` turns the texts of ``preferences`` and ``demonstrations`` into lists of
+    {role, content}; ``builder`` keeps the demonstrations of one builder ("mixture", "random", ...).
+    Raises ConfigError, before the first row, for an unknown kind or builder, and for
+    demonstrations of several turns that are to be text.
     """
     kind = _kind(what)
-    if conversational and what != "preferences":
+    if conversational and what not in TRAINING:
         raise ConfigError(
-            f"only preferences can be conversational, got {what!r}; leave --conversational out"
+            f"only {' and '.join(TRAINING)} can be conversational, got {what!r}; leave "
+            "--conversational out"
         )
-    where, values = ("1", ()) if iteration is None else ("p.iteration = ?", (iteration,))
-    convert = _conversational if conversational else kind.convert
+    where, values = _narrowed(ledger, what, iteration, builder)
+    if what == "demonstrations" and not conversational:
+        _refuse_turns(ledger, where, values)
+    convert = functools.partial(_conversational, TRAINING[what]) if conversational else kind.convert
     return map(convert, ledger.iterate(kind.sql.format(where=where), values))
 
 
@@ -165,23 +201,27 @@ def export(
     format: str = "jsonl",
     conversational: bool = False,
     iteration: int | None = None,
+    builder: str | None = None,
 ) -> int:
     """Write the rows of one kind to ``out`` (a file; a folder for ``datasets``): how many.
 
-    A file that exists is replaced. Raises ConfigError for an unknown kind or format or a place
-    that cannot be written to, LedgerError where there is nothing to write, saying why.
+    The rows are those of :func:`rows_of`. A file that exists is replaced. Raises ConfigError as
+    :func:`rows_of` does, for an unknown format and for a place that cannot be written to,
+    LedgerError where there is nothing to write, saying why.
     """
     if format not in FORMATS:
         raise ConfigError(_unknown("format", format, FORMATS))
-    rows = rows_of(ledger, what, conversational=conversational, iteration=iteration)
+    rows = rows_of(
+        ledger, what, conversational=conversational, iteration=iteration, builder=builder
+    )
     first = next(rows, None)
     if first is None:
-        raise LedgerError(f"nothing to export: {_why_empty(ledger, what, iteration)}")
+        raise LedgerError(f"nothing to export: {_why_empty(ledger, what, iteration, builder)}")
     out = Path(out)
     _check_place(ledger, out, format)
     columns = dict(_kind(what).columns)
     if conversational:
-        columns |= dict.fromkeys(("prompt", "chosen", "rejected"), "messages")
+        columns |= dict.fromkeys(TRAINING[what], "messages")
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -190,6 +230,42 @@ def export(
     finally:
         _remove(scratch)
     return count
+
+
+def _narrowed(
+    ledger: Ledger, what: str, iteration: int | None, builder: str | None
+) -> tuple[str, list[Any]]:
+    """The condition for the rows that are wanted, and its values."""
+    where: list[str] = []
+    values: list[Any] = []
+    if iteration is not None:
+        where.append("p.iteration = ?")
+        values.append(iteration)
+    if builder is not None:
+        if what != "demonstrations":
+            raise ConfigError(f"only demonstrations have a builder, got {what!r}; leave it out")
+        found = ledger.query("SELECT DISTINCT builder FROM demonstrations ORDER BY builder")
+        known = [row["builder"] for row in found]
+        if known and builder not in known:
+            raise ConfigError(_unknown("builder", builder, known))
+        where.append("p.builder = ?")
+        values.append(builder)
+    return " AND ".join(where) or "1", values
+
+
+def _refuse_turns(ledger: Ledger, where: str, values: Sequence[Any]) -> None:
+    """Earlier turns have no place in a prompt that is one text."""
+    query = (
+        "SELECT count(*) AS every, coalesce(sum(p.history != '[]'), 0) AS longer "
+        f"FROM demonstrations p WHERE p.dropped = '' AND {where}"
+    )
+    (counts,) = ledger.query(query, values)
+    if counts["longer"]:
+        raise ConfigError(
+            f"{counts['longer']} of {counts['every']} demonstrations come after earlier turns of a "
+            "conversation, which a prompt of plain text cannot hold; export them with "
+            "--conversational"
+        )
 
 
 def _kind(what: str) -> _Kind:
@@ -204,17 +280,28 @@ def _unknown(thing: str, got: str, known: Sequence[str]) -> str:
     return f"unknown {thing} {got!r}; known: {', '.join(known)}{hint}"
 
 
-def _conversational(row: dict[str, Any]) -> dict[str, Any]:
-    """TRL's conversational form: the instruction is the user's turn, a response the assistant's."""
+def _conversational(columns: Sequence[str], row: dict[str, Any]) -> dict[str, Any]:
+    """TRL's conversational form: the instruction is the user's turn, a response the assistant's.
+
+    The turns before the instruction, if there are any, open the prompt.
+    """
+    prompt, *answers = columns
+    earlier = json.loads(row.get("history", "[]"))
     return {
-        **row,
-        "prompt": [{"role": "user", "content": row["prompt"]}],
-        "chosen": [{"role": "assistant", "content": row["chosen"]}],
-        "rejected": [{"role": "assistant", "content": row["rejected"]}],
+        **_without_history(row),
+        prompt: [*earlier, {"role": "user", "content": row[prompt]}],
+        **{name: [{"role": "assistant", "content": row[name]}] for name in answers},
     }
 
 
-def _why_empty(ledger: Ledger, what: str, iteration: int | None) -> str:
+def _without_history(row: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in row.items() if name != "history"}
+    if "truncated" in kept:
+        kept["truncated"] = bool(kept["truncated"])
+    return kept
+
+
+def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | None) -> str:
     planned = int(ledger.get("num_iterations") or 0)
     if iteration is not None and not 0 <= iteration <= planned:
         return f"iteration {iteration} was asked for, and this run has iterations 1 to {planned}"
@@ -227,17 +314,35 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None) -> str:
     if not ledger.count("states", clause, values):
         which = "no iteration" if iteration is None else f"iteration {iteration}"
         verb = "has" if iteration is None else "has not"
-        return f"{which} {verb} finished its duels yet; continue the run, then export again"
-    if what == "preferences":
-        reasons = ledger.query(
-            f"SELECT dropped, count(*) AS n FROM pairs WHERE {clause} GROUP BY 1 ORDER BY n DESC",
-            values,
-        )
-        counts = ", ".join(f"{row['n']} {row['dropped']}" for row in reasons)
-        return f"every pair was dropped ({counts}); look at the report, or loosen pairs.*"
+        work = "answers" if what == "demonstrations" else "duels"
+        return f"{which} {verb} finished its {work} yet; continue the run, then export again"
+    if what in TRAINING:
+        return _why_none_trains(ledger, what, clause, values, builder)
     if what == "judgments":
         return "no duel had two different responses to judge; look at the report"
     return "the run's reputation rule changed nothing; look at reputation.rule"
+
+
+def _why_none_trains(
+    ledger: Ledger, what: str, clause: str, values: Sequence[Any], builder: str | None
+) -> str:
+    table, one = ("pairs", "pair") if what == "preferences" else (what, "demonstration")
+    if builder is not None:
+        clause, values, one = f"{clause} AND builder = ?", (*values, builder), f"{one} of {builder}"
+    reasons = ledger.query(
+        f"SELECT dropped, count(*) AS n FROM {table} WHERE {clause} GROUP BY 1 ORDER BY n DESC",
+        values,
+    )
+    if not reasons:
+        made = {
+            row["iteration"]
+            for row in ledger.query(f"SELECT DISTINCT iteration FROM {table} ORDER BY iteration")
+        }
+        where = f"; iterations that did: {', '.join(map(str, sorted(made)))}" if made else ""
+        return f"no {one} was made there (method {ledger.get('method')}){where}"
+    counts = ", ".join(f"{row['n']} {row['dropped']}" for row in reasons)
+    advice = "loosen pairs.*" if what == "preferences" else "see docs/methods/moaa.md"
+    return f"every {one} was dropped ({counts}); look at the report, or {advice}"
 
 
 def _check_place(ledger: Ledger, out: Path, format: str) -> None:

@@ -82,9 +82,10 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
         f"base: {json.dumps(config.pool.base)}",
         "members:",
     ]
+    place = "model" if config.pool.recruit.train.weights == "full" else "adapter"
     for name in names:
         domains = ", ".join(config.pool.recruit.specialists[name])
-        lines.append(f"  - name: {name}  # {domains}\n    adapter: {name}")
+        lines.append(f"  - name: {name}  # {domains}\n    {place}: {name}")
         if config.pool.recruit.system:
             lines.append(f"    system: {json.dumps(config.pool.recruit.system)}")
     path = folder / "pool.yaml"

@@ -20,7 +20,7 @@ from phalanx.pool import TRAINABLE as TRAINABLE
 from phalanx.pool import members_from
 from phalanx.progress import Silent, Stoppable
 from phalanx.training import TrainJob
-from phalanx.training.saving import trained_member, whole_folder
+from phalanx.training.saving import held_in, trained_member, whole_folder
 from phalanx.types import Engine, Member, Progress, Request, Response, TrainResult
 from phalanx.weights.parcels import Files, Parcel, Receiver, Sender, pack, unpack
 
@@ -103,9 +103,11 @@ class Workshop:
         """Run training jobs here, or on the workers where there are any; results in order.
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
+        Raises ConfigError where new weights of a whole model could not be served afterwards.
         Servers on this machine rest meanwhile; the base is put away before they go on, and
         workers, which hold bases too, are ended until they are needed again.
         """
+        self._refuse_unservable(jobs)
         if self._config.vllm.url and self._serves_itself:
             self.engine("vllm")  # a server that runs already holds its memory, asked or not
         served = self._engines.get("vllm")
@@ -116,6 +118,23 @@ class Workshop:
         finally:
             if self._serves_itself:
                 self._clear_the_device()
+
+    def _refuse_unservable(self, jobs: Sequence[TrainJob]) -> None:
+        """A whole model reaches neither a vLLM server that runs nor a machine without our folders.
+
+        The rules of the configuration say so earlier; this is for jobs made in Python.
+        """
+        for name, engine in ((job.member.name, job.member.engine) for job in jobs if job.is_full):
+            if engine == "vllm":
+                raise ConfigError(
+                    f"{name} is served by vLLM, which takes up new adapters alone; with weights: "
+                    "full use serve: here"
+                )
+            if self._resources.executor == "ray" and self._resources.ray.adapters == "store":
+                raise ConfigError(
+                    f"{name}: a whole model does not travel through Ray's object store; with "
+                    "weights: full set resources.ray.adapters: folder"
+                )
 
     def _clear_the_device(self) -> None:
         if self._weights is not None:
@@ -325,5 +344,5 @@ def _land(job: TrainJob, result: TrainResult, files: Files) -> TrainResult:
         return result
     with whole_folder(job.folder) as scratch:
         unpack(files, scratch)
-    has_adapter = result.member.adapter is not None
-    return replace(result, member=trained_member(job.member, job.folder, job.version, has_adapter))
+    held = held_in(job.folder)
+    return replace(result, member=trained_member(job.member, job.folder, job.version, held))

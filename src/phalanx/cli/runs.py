@@ -121,7 +121,11 @@ def report(
 def export(
     folder: RunFolder,
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="preferences, judgments, responses, reputations")
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="preferences, demonstrations, judgments, responses, reputations",
+        ),
     ],
     path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],
     format_: Annotated[
@@ -132,13 +136,22 @@ def export(
         bool, typer.Option("--conversational", help="Lists of {role, content} instead of text.")
     ] = False,
     iteration: Annotated[int | None, typer.Option(help="This iteration only.")] = None,
+    builder: Annotated[
+        str | None,
+        typer.Option(help="Demonstrations of this builder only: mixture, random, teacher:NAME ..."),
+    ] = None,
 ) -> None:
-    """Write a run's rows for other tools: preference pairs load into TRL as they are."""
+    """Write a run's rows for other tools: pairs and demonstrations load into TRL as they are."""
     from phalanx.api import open_run
 
     by_ending = "parquet" if path.suffix == ".parquet" else "jsonl"
     count = open_run(folder).export(
-        what, path, format=format_ or by_ending, conversational=conversational, iteration=iteration
+        what,
+        path,
+        format=format_ or by_ending,
+        conversational=conversational,
+        iteration=iteration,
+        builder=builder,
     )
     out.print(f"Wrote {count} {what} to {path}", markup=False)
 

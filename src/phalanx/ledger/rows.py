@@ -40,21 +40,26 @@ MEMBER_COLUMNS = ("member", "version", "iteration", "base", "adapter", "record")
 
 
 def member_row(member: Member, iteration: int, folder: Path) -> Row:
-    """Adapters inside the run folder are stored relative to it, so that a run can be moved."""
-    adapter = member.adapter
-    if adapter is not None and Path(adapter).is_absolute():
-        path = Path(adapter)
-        if path.is_relative_to(folder.resolve()):
-            adapter = RUN_PREFIX + path.relative_to(folder.resolve()).as_posix()
-    stored = canonical_json(replace(member, adapter=adapter))
-    return (member.name, member.version, iteration, member.base, adapter, stored)
+    """What lies inside the run folder is stored relative to it, so that a run can be moved."""
+    base, adapter = _stored_place(member.base, folder), _stored_place(member.adapter, folder)
+    stored = canonical_json(replace(member, base=base, adapter=adapter))
+    return (member.name, member.version, iteration, base, adapter, stored)
+
+
+def _stored_place(place: str | None, folder: Path) -> str | None:
+    if place is not None and Path(place).is_absolute():
+        path, root = Path(place), folder.resolve()
+        if path.is_relative_to(root):
+            return RUN_PREFIX + path.relative_to(root).as_posix()
+    return place
 
 
 def member(record: str, folder: Path) -> Member:
     values = json.loads(record)
-    adapter = values["adapter"]
-    if adapter is not None and adapter.startswith(RUN_PREFIX):
-        values["adapter"] = str(folder.resolve() / adapter.removeprefix(RUN_PREFIX))
+    for name in ("base", "adapter"):
+        place = values[name]
+        if place is not None and place.startswith(RUN_PREFIX):
+            values[name] = str(folder.resolve() / place.removeprefix(RUN_PREFIX))
     return Member(**{**values, "roles": tuple(values["roles"])})
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from phalanx.chat import ChatFormat
 from phalanx.errors import TrainingError
-from phalanx.types import Demonstration, Member, PreferencePair
+from phalanx.types import Demonstration, Member, Message, PreferencePair
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,18 @@ def demonstration_rows(
     max_length: int,
     max_prompt_length: int | None = None,
 ) -> tuple[list[DemonstrationRow], dict[str, int]]:
-    """Rows of the demonstrations that can train, and how many cannot, by reason."""
+    """Rows of the demonstrations that can train, and how many cannot, by reason.
+
+    The turns before the prompt are read as the member reads a conversation; of all turns the
+    response alone is learned. It ends with one end token unless it was truncated.
+    """
     rows: list[DemonstrationRow] = []
     dropped: Counter[str] = Counter()
     for shown in demonstrations:
-        prompt = chat.prompt_ids(member.messages(shown.prompt))
-        completion = chat.completion_ids(shown.response, True)
-        reason = _reason(
+        turns = (*shown.history, Message("user", shown.prompt))
+        prompt = chat.prompt_ids(member.conversation(turns))
+        completion = chat.completion_ids(shown.response, not shown.truncated)
+        reason = shown.drop or _reason(
             len(prompt), (shown.response,), len(completion), max_length, max_prompt_length
         )
         if reason:

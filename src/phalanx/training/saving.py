@@ -1,4 +1,7 @@
-"""A trained adapter on disk: whole or not there, and recognised when the same is asked again."""
+"""Trained weights on disk: whole or not there, and recognised when the same is asked again.
+
+A folder holds an adapter, or a whole model where all weights were trained.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from phalanx.errors import TrainingError
 from phalanx.types import Member, TrainResult
-from phalanx.weights.adapters import CONFIG, TENSORS, adapter_hash
+from phalanx.weights import models
+from phalanx.weights.adapters import CONFIG, TENSORS, adapter_hash, resolve_adapter
 
 if TYPE_CHECKING:
     from peft import PeftModel
 
 MANIFEST = "training.json"
 FORMAT = 1
+Held = Literal["adapter", "model", ""]
+"""What a folder of a training holds; "" where nothing was trained and there was no adapter."""
 
 
 @contextmanager
@@ -60,18 +66,28 @@ def copy_adapter(source: Path, folder: Path) -> None:
         shutil.copyfile(source / name, folder / name)
 
 
+def held_in(folder: Path) -> Held:
+    if (folder / TENSORS).is_file():
+        return "adapter"
+    return "model" if (folder / models.CONFIG).is_file() else ""
+
+
+def _hashes(folder: Path) -> dict[str, str | None]:
+    """``adapter_hash`` and ``model_hash`` of what the folder holds, None for what it does not."""
+    adapter = all((folder / name).is_file() for name in (CONFIG, TENSORS))
+    model = (folder / models.CONFIG).is_file()
+    return {
+        "adapter_hash": adapter_hash(folder) if adapter else None,
+        "model_hash": models.model_hash(folder) if model else None,
+    }
+
+
 def write_manifest(folder: Path, key: str, inputs: dict[str, Any], result: TrainResult) -> None:
     """The last file of a finished folder: what went in, and the complete result."""
     body = dataclasses.asdict(result)
-    del body["member"]["adapter"]  # it is the folder itself, wherever that is moved
-    has_adapter = (folder / TENSORS).exists()
-    manifest = {
-        "format": FORMAT,
-        "key": key,
-        "adapter_hash": adapter_hash(folder) if has_adapter else None,
-        **inputs,
-        "result": body,
-    }
+    # What was trained is the folder itself, wherever that is moved.
+    del body["member"]["base" if held_in(folder) == "model" else "adapter"]
+    manifest = {"format": FORMAT, "key": key, **_hashes(folder), **inputs, "result": body}
     text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
     path = folder / MANIFEST
     with path.open("w", encoding="utf-8") as stream:
@@ -83,7 +99,7 @@ def write_manifest(folder: Path, key: str, inputs: dict[str, Any], result: Train
 def finished(folder: Path, key: str, member: Member, version: int) -> TrainResult | None:
     """The result of an earlier training with the same inputs; None where there is no folder.
 
-    Raises :class:`TrainingError` when the folder is something else, or its adapter was changed.
+    Raises :class:`TrainingError` when the folder is something else, or its weights were changed.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
@@ -99,17 +115,17 @@ def finished(folder: Path, key: str, member: Member, version: int) -> TrainResul
             f"{member.name}: '{folder}' holds a training with other examples, settings, seed or "
             "start; move it away or choose another output folder"
         )
-    stored = manifest["adapter_hash"]
-    whole = all((folder / name).is_file() for name in (CONFIG, TENSORS))
-    now = adapter_hash(folder) if whole else None
-    if now != stored:
-        raise TrainingError(
-            f"{member.name}: the adapter in '{folder}' is not the one that training wrote "
-            f"(hash {now}, written {stored}); remove the folder and run again"
-        )
+    for name, now in _hashes(folder).items():
+        stored = manifest.get(name)
+        if now != stored:
+            what = name.removesuffix("_hash")
+            raise TrainingError(
+                f"{member.name}: the {what} in '{folder}' is not the one that training wrote "
+                f"(hash {now}, written {stored}); remove the folder and run again"
+            )
     body = manifest["result"]
     return TrainResult(
-        member=trained_member(member, folder, version, stored is not None),
+        member=trained_member(member, folder, version, held_in(folder)),
         num_examples=body["num_examples"],
         num_dropped=body["num_dropped"],
         steps=tuple(body["steps"]),
@@ -118,6 +134,20 @@ def finished(folder: Path, key: str, member: Member, version: int) -> TrainResul
     )
 
 
-def trained_member(member: Member, folder: Path, version: int, has_adapter: bool) -> Member:
-    adapter = str(folder.resolve()) if has_adapter else None
+def trained_member(member: Member, folder: Path, version: int, held: Held) -> Member:
+    """The new version: on its base with the folder's adapter, or on the folder as its base."""
+    place = str(folder.resolve())
+    if held == "model":
+        return dataclasses.replace(member, base=place, adapter=None, version=version)
+    adapter = place if held == "adapter" else None
     return dataclasses.replace(member, adapter=adapter, version=version)
+
+
+def start_of(member: Member) -> list[str | None]:
+    """What tells the weights that a training starts from, wherever their folder lies."""
+    base, adapter = member.base, None
+    if (Path(base) / MANIFEST).is_file() and held_in(Path(base)) == "model":
+        base = models.model_hash(base)
+    if member.adapter is not None:
+        adapter = adapter_hash(resolve_adapter(member.adapter, member.name))
+    return [base, adapter]

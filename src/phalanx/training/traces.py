@@ -27,7 +27,7 @@ def own_randomness(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def untouched(model: Any, tokenizer: Any) -> Iterator[None]:
+def untouched(base: Any, tokenizer: Any) -> Iterator[None]:
     """Undo what trainers do to a base that others use too.
 
     TRL patches ``forward`` of the base and adds tags; transformers writes the tokenizer's special
@@ -35,7 +35,6 @@ def untouched(model: Any, tokenizer: Any) -> Iterator[None]:
     Dropout of the base itself is off inside the block (an adapter's own stays as its
     configuration says).
     """
-    base = model.get_base_model()
     configs = [base.config, base.config.get_text_config(), base.generation_config]
     written = [dict(vars(config)) for config in configs]
     embedding = base.get_input_embeddings()

@@ -1,7 +1,7 @@
 """Train one member: examples in, a new version of the member out.
 
 The same call again, with the same inputs, returns the stored result of the first. On a CPU the
-same inputs give the same adapter, bit for bit.
+same inputs give the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
-from phalanx.errors import TrainingError
+from phalanx.errors import ConfigError, TrainingError
 from phalanx.identity import content_id
 from phalanx.training.batches import plan_batches
 from phalanx.training.examples import DemonstrationRow, PairRow, demonstration_rows, pair_rows
@@ -23,7 +23,9 @@ from phalanx.training.health import Watch
 from phalanx.training.saving import (
     copy_adapter,
     finished,
+    held_in,
     save_adapter,
+    start_of,
     trained_member,
     whole_folder,
     write_manifest,
@@ -36,7 +38,7 @@ from phalanx.weights.adapters import adapter_hash, resolve_adapter
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
-    from transformers import Trainer
+    from transformers import PreTrainedModel, Trainer
 
     from phalanx.weights.store import Weights
 
@@ -53,6 +55,11 @@ class _Job:
     seed: int
     version: int
     progress: Progress | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all weights train, rather than an adapter."""
+        return self.settings.weights == "full"
 
 
 def train_dpo(
@@ -71,11 +78,18 @@ def train_dpo(
 
     The reference is the member as it is given, or, with ``settings.reference`` ``initial``, its
     base with ``initial_adapter`` (None: the bare base). ``settings.label_noise`` is the caller's.
-    With no usable pair the member comes back as a new version with the adapter that it had.
+    With no usable pair the member comes back as a new version with the weights that it had. With
+    ``settings.weights`` ``full`` the new version has ``folder`` as its base, and no adapter.
 
     Raises :class:`TrainingError` when a loss or gradient is not finite (naming the pairs), when
     nothing changed, or when ``folder`` holds something else; the member then stays as it was.
+    Raises :class:`ConfigError` for ``reference`` ``initial`` with ``weights`` ``full``.
     """
+    if settings.weights == "full" and settings.reference == "initial":
+        raise ConfigError(
+            f"{member.name}: train.reference: initial needs a second model in memory where all "
+            "weights are trained; set train.reference: start, or train.weights: lora"
+        )
     job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress)
     reference = None
     if settings.reference == "initial":
@@ -90,7 +104,7 @@ def train_dpo(
 
     def make(setup: Setup, num_first: int) -> Trainer:
         trainer = pair_trainer(setup, rows, settings)
-        if settings.reference == "initial":
+        if settings.reference == "initial":  # an adapter, as checked above
             _put_reference(setup.model, initial_adapter, member)
         trainer.collect_reference(setup.batches[:num_first])
         return trainer
@@ -144,9 +158,7 @@ def _train(
         elif job.member.adapter is not None:
             copy_adapter(resolve_adapter(job.member.adapter, job.member.name), scratch)
         result = TrainResult(
-            member=trained_member(
-                job.member, job.folder, job.version, bool(rows) or job.member.adapter is not None
-            ),
+            member=trained_member(job.member, job.folder, job.version, held_in(scratch)),
             num_examples=len(rows),
             num_dropped=dropped,
             steps=tuple(steps),
@@ -172,25 +184,44 @@ def _run(
     tokenizer = job.weights.tokenizer(member)
     with ExitStack() as stack:
         stack.enter_context(own_randomness(job.seed))
-        model = stack.enter_context(job.weights.training(member, settings.lora))
-        stack.enter_context(untouched(model, tokenizer))
+        if job.is_full:
+            model = base = stack.enter_context(job.weights.training_all(member))
+        else:
+            model = stack.enter_context(job.weights.training(member, settings.lora))
+            base = model.get_base_model()
         stack.enter_context(silence())
-        config = model.peft_config["default"]
-        at_reference = getattr(settings, "reference", "") == "start" and not config.lora_dropout
-        watch = Watch(member.name, [row.id for row in rows], job.progress, at_reference)
-        batches = [batch for epoch in plan for batch in epoch]
-        setup = Setup(model, tokenizer, batches, watch, job.seed, str(scratch))
-        before = _trainable(model)
-        trainer = make(setup, len(plan[0]))
-        if job.progress is not None:
-            total = math.ceil(len(batches) / settings.accumulate)
-            job.progress.start(f"train {member.name}", total, "step")
-        trainer.train()
-        summary = _summary(watch.steps, _change(member, before, _trainable(model), watch.steps))
-        save_adapter(model, scratch, member.base)
+        with untouched(base, tokenizer):
+            watch = Watch(
+                member.name,
+                [row.id for row in rows],
+                job.progress,
+                _starts_at_reference(job, model),
+            )
+            batches = [batch for epoch in plan for batch in epoch]
+            half = job.weights.is_half(member)
+            setup = Setup(model, base, tokenizer, batches, watch, job.seed, str(scratch), half)
+            before = _trainable(model)
+            trainer = make(setup, len(plan[0]))
+            if job.progress is not None:
+                total = math.ceil(len(batches) / settings.accumulate)
+                job.progress.start(f"train {member.name}", total, "step")
+            trainer.train()
+            change = _change(job, before, model, watch.steps)
+        if job.is_full:
+            job.weights.save(member, base, scratch)
+        else:
+            save_adapter(model, scratch, member.base)
         if job.progress is not None:
             job.progress.finish()
-    return watch.steps, summary
+    what = "weights_change" if job.is_full else "adapter_change"
+    return watch.steps, {**_summary(watch.steps), what: change}
+
+
+def _starts_at_reference(job: _Job, model: PeftModel | PreTrainedModel) -> bool:
+    """Whether policy and reference must agree before the first step."""
+    if getattr(job.settings, "reference", "") != "start":
+        return False
+    return job.is_full or not model.peft_config["default"].lora_dropout
 
 
 def _put_reference(model: PeftModel, adapter: str | None, member: Member) -> None:
@@ -211,9 +242,10 @@ def _hash_of(adapter: str | None, member: Member) -> str | None:
 
 def _key(job: _Job, examples: Sequence[Any], reference: str | None) -> str:
     member = job.member
+    base, adapter = start_of(member)
     return content_id(
         job.kind,
-        [member.name, member.base, member.system, member.dtype, _hash_of(member.adapter, member)],
+        [member.name, base, member.system, member.dtype, adapter],
         reference,
         job.settings.model_dump(),
         [job.seed, job.version],
@@ -221,7 +253,8 @@ def _key(job: _Job, examples: Sequence[Any], reference: str | None) -> str:
     )
 
 
-def _trainable(model: PeftModel) -> dict[str, torch.Tensor]:
+def _trainable(model: PeftModel | PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Copies, in main memory, of what will change."""
     return {
         name: weight.detach().to("cpu", copy=True)
         for name, weight in model.named_parameters()
@@ -230,35 +263,40 @@ def _trainable(model: PeftModel) -> dict[str, torch.Tensor]:
 
 
 def _change(
-    member: Member,
+    job: _Job,
     before: dict[str, torch.Tensor],
-    after: dict[str, torch.Tensor],
+    model: PeftModel | PreTrainedModel,
     steps: Sequence[dict[str, float]],
 ) -> float:
-    """Euclidean length of the change of the adapter. Raises :class:`TrainingError` for none."""
+    """Euclidean length of the change of what trained. Raises :class:`TrainingError` for none."""
+    name, what = job.member.name, "model" if job.is_full else "adapter"
+    after = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
     if before.keys() != after.keys():
-        raise TrainingError(f"{member.name}: the trained weights are not those of the adapter")
-    total = sum((after[name].double() - before[name].double()).square().sum() for name in before)
-    change = math.sqrt(float(total)) if math.isfinite(float(total)) else math.nan
+        raise TrainingError(f"{name}: the trained weights are not those of the {what}")
+    total = 0.0
+    for key, start in before.items():  # one at a time: a second copy of a model is large
+        moved = after[key].detach().to("cpu").double() - start.double()
+        total += float(moved.square().sum())
+    change = math.sqrt(total) if math.isfinite(total) else math.nan
     rate = max((step["learning_rate"] for step in steps), default=0.0)
     norm = max((step["grad_norm"] for step in steps), default=0.0)
     if not math.isfinite(change):
         raise TrainingError(
-            f"{member.name}: after {len(steps)} steps the adapter holds numbers that are not "
+            f"{name}: after {len(steps)} steps the {what} holds numbers that are not "
             f"finite (largest gradient norm {norm:.3g}); lower train.learning_rate"
         )
     if change == 0 or rate == 0:
         raise TrainingError(
-            f"{member.name}: training changed nothing: {len(steps)} steps, largest learning rate "
-            f"{rate:.3g}, largest gradient norm {norm:.3g}, change of the adapter {change:.3g}; "
+            f"{name}: training changed nothing: {len(steps)} steps, largest learning rate "
+            f"{rate:.3g}, largest gradient norm {norm:.3g}, change of the {what} {change:.3g}; "
             "check that the examples differ and have weights above 0, and train.learning_rate"
         )
     return change
 
 
-def _summary(steps: Sequence[dict[str, float]], change: float) -> dict[str, float]:
-    """``first/...`` and ``last/...`` of the signals, the largest rate, the adapter's change."""
-    summary = {"steps": float(len(steps)), "adapter_change": change}
+def _summary(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    """``first/...`` and ``last/...`` of the signals, the largest rate."""
+    summary = {"steps": float(len(steps))}
     summary["max_learning_rate"] = max(step["learning_rate"] for step in steps)
     for place, step in (("first", steps[0]), ("last", steps[-1])):
         summary |= {

@@ -21,7 +21,7 @@ from phalanx.training.scoring import Scorer
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
-    from transformers import PreTrainedTokenizerBase, Trainer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 CHECKPOINT_FROM = 1_000_000_000
 """Base parameters from which activations are recomputed rather than kept (half the speed, a
@@ -31,21 +31,28 @@ _SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with
 
 @dataclass(frozen=True)
 class Setup:
-    """What both trainers need. ``batches``: row positions, one list a batch, all epochs."""
+    """What both trainers need. ``batches``: row positions, one list a batch, all epochs.
 
-    model: PeftModel
+    ``base`` is the model below the adapter, or ``model`` itself where all weights train. ``half``:
+    the member is served in half precision, so that is what losses are computed in.
+    """
+
+    model: PeftModel | PreTrainedModel
+    base: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     batches: list[list[int]]
     watch: Watch
     seed: int
     scratch: str
+    half: bool
 
 
 def pair_trainer(setup: Setup, rows: Sequence[PairRow], settings: TrainSettings) -> Trainer:
     """A DPO trainer; call its ``collect_reference`` before ``train``.
 
     TRL has put a copy of the start on the model as the adapter ``ref``: the reference, unless it
-    is replaced before it is collected.
+    is replaced before it is collected. Where all weights train, the model before its first step is
+    the reference, and no second one is loaded.
     """
     _need_trl()
     from trl import DPOConfig
@@ -58,6 +65,7 @@ def pair_trainer(setup: Setup, rows: Sequence[PairRow], settings: TrainSettings)
         loss_weights=[1.0, nll] if nll else None,
         # An adapter's dropout is its own; that of the base is off already.
         disable_dropout=False,
+        precompute_ref_log_probs=setup.model is setup.base,
     )
     columns = [
         {
@@ -104,10 +112,7 @@ def _need_trl() -> None:
 
 
 def _arguments(setup: Setup, settings: OptimiserSettings) -> dict[str, Any]:
-    import torch
-
-    base = setup.model.get_base_model()
-    device = base.device
+    base, device = setup.base, setup.base.device
     if device.type == "cuda" and device.index not in (None, 0):
         raise TrainingError(
             f"training runs on the first visible GPU, not on {device}; set "
@@ -127,7 +132,7 @@ def _arguments(setup: Setup, settings: OptimiserSettings) -> dict[str, Any]:
         "max_length": None,
         "seed": setup.seed % 2**32,
         "use_cpu": device.type == "cpu",
-        "bf16": base.dtype != torch.float32,
+        "bf16": setup.half,
         "gradient_checkpointing": base.num_parameters() >= CHECKPOINT_FROM,
         "router_aux_loss_coef": 0.0,
         "logging_steps": 1,
@@ -183,8 +188,7 @@ def _planned(trainer_class: type) -> type:
             return self.accelerator.prepare(loader)
 
         def scorer(self, model: Any) -> Scorer:
-            base = self._setup.model.get_base_model()
-            return Scorer(model, base, pairs=issubclass(trainer_class, DPOTrainer))
+            return Scorer(model, self._setup.base, pairs=issubclass(trainer_class, DPOTrainer))
 
         def training_step(
             self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any
@@ -230,9 +234,13 @@ def _pair_class() -> type:
                 chosen, rejected = self.compute_ref_log_probs(self.scorer(self.model), batch)
                 self.reference[rows] = torch.stack([chosen, rejected], dim=1).float().cpu()
             self.model.train()
-            if "ref" in self.model.peft_config:
+            if "ref" in getattr(self.model, "peft_config", ()):
                 self.model.delete_adapter("ref")
             self.precompute_ref_logps = True
+
+        def _precompute_ref_logps(self, dataset: Any, *_: Any) -> Any:
+            """TRL's own pass, in its constructor; ``collect_reference`` is ours."""
+            return dataset
 
         def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
             rows, weight = inputs.pop("row").cpu(), inputs.pop("weight")

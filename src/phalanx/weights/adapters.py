@@ -222,6 +222,32 @@ def _is_plain(layer: Any, linear: type) -> bool:
     )
 
 
+def merged(model: torch.nn.Module, folder: Path, owner: str) -> torch.nn.Module:
+    """The model with the adapter's changes in its own weights, and no adapter any more.
+
+    Raises :class:`EngineError` for an adapter that does not fit, whose sum is not finite, or that
+    sits on weights which two layers share (the other layer would be changed, too).
+    """
+    from peft.tuners.lora.layer import LoraLayer
+
+    wrapped = load_adapter(model, folder, owner)
+    owners = Counter(
+        id(w) for _, w in wrapped.base_model.model.named_parameters(remove_duplicate=False)
+    )
+    for name, layer in wrapped.named_modules():
+        if isinstance(layer, LoraLayer) and owners[id(layer.get_base_layer().weight)] > 1:
+            raise EngineError(
+                f"{owner}: the adapter '{folder}' is on {name}, whose weights another layer "
+                "shares, so it cannot be merged into the model; train with weights: lora"
+            )
+    try:
+        return wrapped.merge_and_unload(safe_merge=True)
+    except ValueError as error:
+        raise EngineError(
+            f"{owner}: the adapter '{folder}' cannot be merged into the model: {error}"
+        ) from error
+
+
 def take_off(wrapped: PeftModel) -> torch.nn.Module:
     """The base without any adapter. PEFT's own unload would leave ``modules_to_save`` behind."""
     from peft.utils.other import ModulesToSaveWrapper

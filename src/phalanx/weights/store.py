@@ -3,7 +3,8 @@
 While a member serves, the base's weights are exactly base + adapter: each delta is added in
 float32 to an untouched copy of the base weight and rounded once. They are restored by copying that
 copy back, never by subtraction, which would drift in bfloat16. While a member trains, PEFT's
-adapter sits on the untouched base, and is taken off afterwards.
+adapter sits on the untouched base, and is taken off afterwards. A member all of whose weights are
+trained gets a model of its own, and is a base of its own from then on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from phalanx.errors import EngineError, MissingPackage
 from phalanx.types import Member
 from phalanx.weights import adapters
 from phalanx.weights.builtin import resolve_model, without_bars
+from phalanx.weights.models import save_model
 
 if TYPE_CHECKING:
     import torch
     from peft import PeftModel
     from peft.tuners.lora.layer import LoraLayer
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 DEFAULT_CONTEXT = 2048
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
@@ -146,6 +148,40 @@ class Weights:
                 yield wrapped
             finally:
                 self._restore(held)
+
+    @contextmanager
+    def training_all(self, member: Member) -> Iterator[PreTrainedModel]:
+        """A model of the member's own with all weights trainable, its adapter merged into them.
+
+        In float32, whatever the member is served in: in half precision most steps of a usual size
+        would be rounded away. Training takes about 16 bytes a weight (weights, gradients and two
+        moments), so the bases in memory make room first.
+        """
+        with self._exclusive(member):
+            source = self._text(member).source
+            self.release()
+            if self.threads:
+                _torch().set_num_threads(self.threads)
+            model = _load_model(replace(member, dtype="float32"), source, self.device)
+            if member.adapter is not None:
+                folder = adapters.resolve_adapter(member.adapter, member.name)
+                model = adapters.merged(model, folder, member.name)
+            model.requires_grad_(True)
+            model.train()
+            try:
+                yield model
+            finally:
+                del model
+                _free()
+
+    def save(self, member: Member, model: PreTrainedModel, folder: Path) -> None:
+        """Write a model that was made from the member's base, whole, to ``folder``."""
+        text = self._text(member)
+        save_model(model, text.tokenizer, text.source, folder)
+
+    def is_half(self, member: Member) -> bool:
+        """Whether the member is served in half precision on this device."""
+        return _dtype(member.dtype, self.device) != _torch().float32
 
     def import_packages(self) -> None:
         """Load what the first base will need, ahead of it: that takes seconds.

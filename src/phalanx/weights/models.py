@@ -1,0 +1,60 @@
+"""Whole models on disk: a folder of safetensors, its tokenizer and its configuration."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+
+
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: Path | str,
+    folder: Path,
+) -> None:
+    """Write all that transformers needs to load the model from ``folder`` alone.
+
+    ``source`` is where it was loaded from: what ends a turn (the generation config) and the model's
+    own code, if it has any, are taken from there.
+    """
+    from transformers import GenerationConfig
+
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    try:
+        generation = GenerationConfig.from_pretrained(source)
+    except OSError:  # the source has none; an empty one would hide what its config says
+        (folder / GENERATION).unlink(missing_ok=True)
+    else:
+        generation.to_json_file(folder / GENERATION)
+    if Path(source).is_dir():
+        for code in Path(source).glob("*.py"):
+            shutil.copyfile(code, folder / code.name)
+
+
+def model_hash(folder: str | Path) -> str:
+    """A content hash of a model folder (configuration and weights), 20 hexadecimal digits."""
+    files = [Path(folder) / CONFIG, *sorted(Path(folder).glob("*.safetensors"))]
+    parts = [(path, path.stat()) for path in files]
+    return _hash_files(
+        tuple((str(path), status.st_size, status.st_mtime_ns) for path, status in parts)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _hash_files(parts: tuple[tuple[str, int, int], ...]) -> str:
+    digest = hashlib.blake2b(digest_size=10)
+    for path, _, _ in parts:
+        digest.update(Path(path).name.encode())
+        with open(path, "rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
