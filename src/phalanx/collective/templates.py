@@ -23,6 +23,7 @@ SHIPPED = (
     "criteria",
     "fit",
     "pairwise",
+    "rate",
     "rewrite",
     "rubric",
     "verdict",
