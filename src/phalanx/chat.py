@@ -97,6 +97,11 @@ class ChatFormat:
         self.end_id = self._find_end(probe.after_assistant)
         stops = [self.end_id, tokenizer.eos_token_id, *stop_ids]
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys(i for i in stops if i is not None))
+        user_end = self._first_control(probe.after_user)
+        self.user_stop_ids: tuple[int, ...] = tuple(
+            dict.fromkeys([*self.stop_ids, *([user_end] if user_end is not None else [])])
+        )
+        """Ids that end a user turn: the token that the template writes after one, and stop_ids."""
         self.markers = _markers(tokenizer, probe.scaffolds)
         self._marker_pattern = re.compile("|".join(re.escape(m) for m in self.markers) or "(?!)")
         self._control_ids = _control_ids(tokenizer)
@@ -110,11 +115,40 @@ class ChatFormat:
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the prompt: at most one begin token, and only at the start."""
-        ids = [*self._leading_bos, *self._encode(self.render(messages))]
+        return self._begun(self.render(messages))
+
+    def _begun(self, rendered: str) -> list[int]:
+        ids = [*self._leading_bos, *self._encode(rendered)]
         bos = self.tokenizer.bos_token_id
         while bos is not None and ids[:2] == [bos, bos]:
             ids = ids[1:]
         return ids
+
+    def user_turn_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids up to where the text of the next user turn begins (Magpie's pre-query part).
+
+        With no messages: the very start of a conversation, and a default system prompt where the
+        template has one. Raises EngineError where the conversation ends with a user turn.
+        """
+        if any(m.role != "system" for m in messages) and messages[-1].role == "user":
+            raise EngineError(
+                f"a user turn was asked of {self.name} after a user turn; end the conversation "
+                "with the assistant's turn"
+            )
+        turns = self._turns([*messages, Message("user", _NEXT)])
+        before = self._apply(turns, generation=False).rpartition(_NEXT)[0]
+        return self._begun(before)
+
+    def conversation_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a whole conversation as the template writes it, the last turn's end too.
+
+        For models that score what was said; nothing is to be written after it.
+        """
+        return self._begun(self._apply(self._turns(messages), generation=False))
+
+    def before_marker(self, text: str) -> str:
+        """The text up to the first turn mark in it: templates without control tokens have some."""
+        return self._marker_pattern.split(text, maxsplit=1)[0]
 
     def completion_ids(self, text: str, ended: bool) -> list[int]:
         """Token ids of an assistant turn, tokenised apart from the prompt.
@@ -235,6 +269,7 @@ class ChatFormat:
         return _Probe(
             folds_system=_SYSTEM not in with_system,
             after_assistant=answered.partition(_ASSISTANT)[2],
+            after_user=alone.partition(_USER)[2],
             before_user=alone.partition(_USER)[0],
             texts=texts,
         )
@@ -248,18 +283,28 @@ class ChatFormat:
 
     def _find_end(self, after_assistant: str) -> int:
         """The first control token that the template writes after an assistant turn, else eos."""
-        control = _control_ids(self.tokenizer)
-        for token in self._encode(after_assistant):
-            if token in control and token != self.tokenizer.bos_token_id:
-                return token
-            if token == self.tokenizer.eos_token_id:
-                return token
+        found = self._first_control(after_assistant)
+        if found is not None:
+            return found
         if self.tokenizer.eos_token_id is None:
             raise EngineError(
                 f"the tokenizer of {self.name} has no token that ends a turn; set `eos_token` in "
                 "its tokenizer_config.json"
             )
         return self.tokenizer.eos_token_id
+
+    def _first_control(self, written: str) -> int | None:
+        """The first control token (or end token) in what the template writes, but no begin token.
+
+        A begin token that is the end token at once counts.
+        """
+        control = _control_ids(self.tokenizer)
+        for token in self._encode(written):
+            if token in control and token != self.tokenizer.bos_token_id:
+                return token
+            if token == self.tokenizer.eos_token_id:
+                return token
+        return None
 
     def _wants_bos(self) -> tuple[int, ...]:
         """The begin token, if the tokenizer itself puts one in front of plain text."""
@@ -301,10 +346,16 @@ class _Probe:
     """What the template did with the probe conversations."""
 
     def __init__(
-        self, folds_system: bool, after_assistant: str, before_user: str, texts: list[str]
+        self,
+        folds_system: bool,
+        after_assistant: str,
+        after_user: str,
+        before_user: str,
+        texts: list[str],
     ) -> None:
         self.folds_system = folds_system
         self.after_assistant = after_assistant
+        self.after_user = after_user
         self.before_user = before_user
         self.everything = "".join(texts)
         contents = "|".join((_SYSTEM, _USER, _ASSISTANT, _NEXT))

@@ -139,6 +139,8 @@ class Workshop:
     def _clear_the_device(self) -> None:
         if self._weights is not None:
             self._weights.release()
+        if "reward" in self._engines:
+            self._engines["reward"].release()
         if self._workers is not None:
             self._workers.close()
             if self._sender is not None:  # what it sent may be gone with the cluster
@@ -199,6 +201,7 @@ class Workshop:
             "hf": self._hf,
             "openai": self._openai,
             "vllm": self._vllm,
+            "reward": self._reward,
         }
         if name not in makers:
             raise ConfigError(f"engine {name!r} is not known; known: {', '.join(sorted(makers))}")
@@ -227,6 +230,14 @@ class Workshop:
             ServedPool(tuple(members), rank),
             folder=self._folder / "servers" if self._folder else None,
             keep_all=self._resources.keep_all_loaded,
+        )
+
+    def _reward(self) -> Engine:
+        from phalanx.engines.reward import RewardEngine
+
+        sizes = self._resources
+        return RewardEngine(
+            self.weights, batch_size=sizes.batch_size, batch_tokens=sizes.batch_tokens
         )
 
     def _hf(self) -> Engine:

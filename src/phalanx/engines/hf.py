@@ -8,16 +8,29 @@ same responses; on any device a response's randomness depends on its own seed al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phalanx.chat import ChatFormat, clean_text
+from phalanx.engines.hf_batches import cut, halving, padded
 from phalanx.engines.hf_options import OptionTree, Path
-from phalanx.engines.hf_prompts import Prompt, shorten
+from phalanx.engines.hf_prompts import Prompt, encoder, shorten
 from phalanx.engines.hf_writing import write
+from phalanx.engines.streaming import TokenStream
 from phalanx.errors import EngineError, PhalanxError
-from phalanx.types import Failure, Member, Message, Options, Request, Response, Sampling
+from phalanx.types import (
+    Failure,
+    Member,
+    Message,
+    Options,
+    Request,
+    Response,
+    Reward,
+    Sampling,
+    UserTurn,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +52,7 @@ class _Job:
 
 
 class HFEngine:
-    """Requests to members whose weights are in this process.
+    """Requests to members whose weights are in this process; a :class:`StreamingEngine`.
 
     ``batch_size`` is the largest number of requests in a batch, ``batch_tokens`` the largest
     number of tokens (padding and new tokens included). A batch that does not fit in memory is
@@ -52,7 +65,7 @@ class HFEngine:
         self.weights = weights
         self.batch_size = batch_size
         self.batch_tokens = batch_tokens
-        self._prompts: dict[tuple[Any, tuple[Message, ...]], list[int]] = {}
+        self._prompts: dict[tuple[Any, bool, tuple[Message, ...]], list[int]] = {}
         self._trees: dict[tuple[Any, Options], OptionTree] = {}
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -66,7 +79,8 @@ class HFEngine:
         for members in groups.values():
             for kinds in members.values():
                 for positions in kinds.values():
-                    batches += self._cut(requests, positions)
+                    sizes = {at: self._size(requests[at]) for at in positions}
+                    batches += cut(sizes, self.batch_size, self.batch_tokens)
         return batches
 
     def respond(self, requests: Sequence[Request]) -> list[Response]:
@@ -77,29 +91,34 @@ class HFEngine:
                 found[position] = response
         return [found[position] for position in range(len(requests))]
 
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """Answer one Sampling request as :meth:`respond` does; ``show`` gets the text as it comes.
+
+        The pieces joined are the response's text. Raises ValueError for another kind of request.
+        """
+        if not isinstance(request.want, Sampling):
+            raise ValueError(f"only a Sampling request can be streamed, not {request.want.kind}")
+        job = self._prepare(0, request)
+        if isinstance(job, Failure):
+            return Response(request.id, error=job)
+        chat = self.weights.chat(request.member)
+        watch = TokenStream(chat, chat.stop_ids, show)
+        with self._answering(request.member, "streamed sampling", 1) as model:
+            (response,) = halving(lambda part: _sample(model, chat, part, watch), [job])
+        watch.finish(response.text)
+        return response
+
     def close(self) -> None:
         """Forget the models."""
         self.weights.close()
-
-    def _cut(self, requests: Sequence[Request], positions: list[int]) -> list[list[int]]:
-        sizes = {at: self._size(requests[at]) for at in positions}
-        batches: list[list[int]] = []
-        rows = 0
-        for at in sorted(positions, key=lambda at: sizes[at][1]):
-            num_rows, length = sizes[at]
-            full = len(batches[-1]) >= self.batch_size if batches else True
-            if full or (rows + num_rows) * length > self.batch_tokens:
-                batches.append([])
-                rows = 0
-            batches[-1].append(at)
-            rows += num_rows
-        return batches
 
     def _size(self, request: Request) -> tuple[int, int]:
         """Rows that the request takes in a batch, and their length in tokens."""
         member, want = request.member, request.want
         rows = 1
-        if isinstance(want, Sampling):
+        if isinstance(want, Reward):
+            return 1, 1  # refused when it is to be answered
+        if isinstance(want, Sampling | UserTurn):
             new = want.max_new_tokens
         elif isinstance(want, Options):
             tree = self._tree(member, want)
@@ -111,12 +130,13 @@ class HFEngine:
 
     def _prompt_ids(self, request: Request) -> list[int]:
         """The whole prompt; kept, since it is wanted when planning and when answering."""
-        key = (request.member.base_key, request.messages)
+        of_user = isinstance(request.want, UserTurn)
+        key = (request.member.base_key, of_user, request.messages)
         if key not in self._prompts:
             if len(self._prompts) >= _CACHED_PROMPTS:
                 self._prompts.clear()
-            chat = self.weights.chat(request.member)
-            self._prompts[key] = chat.prompt_ids(request.messages)
+            encode = encoder(self.weights.chat(request.member), request.want)
+            self._prompts[key] = encode(request.messages)
         return self._prompts[key]
 
     def _tree(self, member: Member, want: Options) -> OptionTree:
@@ -139,24 +159,37 @@ class HFEngine:
             return done
         member, kind = jobs[0].request.member, jobs[0].request.want.kind
         chat = self.weights.chat(member)
-        answer = {"sampling": _sample, "options": _options, "likelihood": _likelihood}[kind]
+        answer = {
+            "sampling": _sample,
+            "user_turn": _sample,
+            "options": _options,
+            "likelihood": _likelihood,
+        }[kind]
+        with self._answering(member, kind, len(jobs)) as model:
+            responses = halving(lambda part: answer(model, chat, part), jobs)
+        return done + [(job.position, found) for job, found in zip(jobs, responses, strict=True)]
+
+    @contextmanager
+    def _answering(self, member: Member, kind: str, count: int) -> Iterator[Any]:
+        """The member's model; whatever it raises names the member and the batch."""
         try:
             with self.weights.serving(member) as model:
-                responses = _halving(lambda part: answer(model, chat, part), jobs)
+                yield model
         except PhalanxError:
             raise
         except Exception as error:
             raise EngineError(
-                f"{member.key}: a batch of {len(jobs)} {kind} requests failed: "
+                f"{member.key}: a batch of {count} {kind} requests failed: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return done + [(job.position, found) for job, found in zip(jobs, responses, strict=True)]
 
     def _prepare(self, position: int, request: Request) -> _Job | Failure:
         member, want = request.member, request.want
         chat = self.weights.chat(member)
         tree = completion = None
-        if isinstance(want, Sampling):
+        if isinstance(want, Reward):
+            return not_a_reward_model(member)
+        if isinstance(want, Sampling | UserTurn):
             num_new = want.max_new_tokens
         elif isinstance(want, Options):
             tree = self._tree(member, want)
@@ -175,47 +208,9 @@ class HFEngine:
         return _Job(position, request, prompt, tree, completion)
 
 
-def _halving(answer: Callable[[list[_Job]], list[Response]], jobs: list[_Job]) -> list[Response]:
-    """Answer the jobs; halve them where memory runs out, down to one."""
-    try:
-        return answer(jobs)
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        reason = str(error).splitlines()[0] if str(error) else "out of memory"
-    _free_memory()
-    if len(jobs) == 1:
-        failure = Failure("engine", f"out of memory with this request alone: {reason}")
-        return [Response(jobs[0].request.id, error=failure)]
-    middle = len(jobs) // 2
-    return _halving(answer, jobs[:middle]) + _halving(answer, jobs[middle:])
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return "out of memory" in str(error) or "can't allocate memory" in str(error)
-
-
-def _free_memory() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _padded(
-    rows: Sequence[Sequence[int]], pad: int, device: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Left-padded ids and attention mask, both int64 [rows, longest]."""
-    import torch
-
-    longest = max(map(len, rows))
-    ids = [[pad] * (longest - len(row)) + list(row) for row in rows]
-    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in rows]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+def not_a_reward_model(member: Member) -> Failure:
+    text = f"{member.name} writes text and has no reward to give; ask a member of engine reward"
+    return Failure("engine", text)
 
 
 def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int) -> torch.Tensor:
@@ -224,7 +219,7 @@ def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int)
 
     import torch
 
-    ids, mask = _padded(rows, pad, model.device)
+    ids, mask = padded(rows, pad, model.device)
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     accepted = inspect.signature(bare.forward).parameters
     extra: dict[str, Any] = {}
@@ -237,36 +232,48 @@ def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int)
     return logits[:, -keep:]
 
 
-def _sample(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
-    ids, mask = _padded([job.prompt.ids for job in jobs], chat.pad_id, model.device)
+def _sample(
+    model: Any, chat: ChatFormat, jobs: list[_Job], watch: TokenStream | None = None
+) -> list[Response]:
+    """Write all jobs of one kind; ``watch`` sees the tokens of a single one as they come."""
+    stop_ids = _stop_ids(chat, jobs[0])
+    ids, mask = padded([job.prompt.ids for job in jobs], chat.pad_id, model.device)
     rows = write(
         model,
         ids,
         mask,
         [_sampling(job) for job in jobs],
         [job.request.seed for job in jobs],
-        chat.stop_ids,
+        stop_ids,
         chat.pad_id,
+        watch,
     )
     return [_read(chat, job, row) for job, row in zip(jobs, rows, strict=True)]
 
 
-def _sampling(job: _Job) -> Sampling:
+def _sampling(job: _Job) -> Sampling | UserTurn:
     want = job.request.want
-    assert isinstance(want, Sampling)
+    assert isinstance(want, Sampling | UserTurn)
     return want
+
+
+def _stop_ids(chat: ChatFormat, job: _Job) -> tuple[int, ...]:
+    return chat.user_stop_ids if isinstance(job.request.want, UserTurn) else chat.stop_ids
 
 
 def _read(chat: ChatFormat, job: _Job, row: list[int]) -> Response:
     """Text up to the first end token; without one, the row's own limit cut it off."""
-    row = row[: _sampling(job).max_new_tokens]
-    end = next((at for at, token in enumerate(row) if token in chat.stop_ids), None)
+    row, stop_ids = row[: _sampling(job).max_new_tokens], _stop_ids(chat, job)
+    end = next((at for at, token in enumerate(row) if token in stop_ids), None)
     tokens = row[:end]
     text, flags = clean_text(chat.decode(tokens))
+    ended = end is not None
+    if isinstance(job.request.want, UserTurn) and (turn := chat.before_marker(text)) != text:
+        text, ended = turn, True  # a template without control tokens: the next turn was begun
     return Response(
         job.request.id,
         text=text,
-        finish_reason="length" if end is None else "stop",
+        finish_reason="stop" if ended else "length",
         num_prompt_tokens=len(job.prompt.ids),
         num_completion_tokens=len(tokens),
         num_shortened_tokens=job.prompt.num_shortened,

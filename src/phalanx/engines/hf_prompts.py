@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.chat import ChatFormat
-from phalanx.types import Failure, Message, Request
+from phalanx.types import Failure, Message, Request, UserTurn, Want
 
 SMALLEST_PART = 16
 """Tokens that a shortened part keeps at least."""
@@ -38,16 +38,31 @@ class _Part:
         return f"{head}\n[… {size - self.kept} tokens left out …]\n{tail}"
 
 
+Encode = Callable[[Sequence[Message]], list[int]]
+"""From a conversation to the token ids of the prompt that it makes."""
+
+
+def encoder(chat: ChatFormat, want: Want) -> Encode:
+    """How a conversation becomes the prompt of a request that wants this."""
+    return chat.user_turn_ids if isinstance(want, UserTurn) else chat.prompt_ids
+
+
 def shorten(
-    chat: ChatFormat, request: Request, num_new: int, context_length: int
+    chat: ChatFormat,
+    request: Request,
+    num_new: int,
+    context_length: int,
+    encode: Encode | None = None,
 ) -> Prompt | Failure:
     """A prompt that is too long, cut so that it and ``num_new`` tokens fit in the context.
 
     The cut is in the middle of the longest shortenable part, with a visible mark; the rest of the
     prompt, above all its end, stays whole. Where that is not possible: a ``too_long`` failure.
+    ``encode`` makes ids of the messages; by default the request's want says how.
     """
+    encode = encode or encoder(chat, request.want)
     messages, shortenable = request.messages, request.shortenable
-    ids = chat.prompt_ids(messages)
+    ids = encode(messages)
     room = context_length - num_new
     first_length = len(ids)
     inside = [p for p in dict.fromkeys(shortenable) if any(p in m.content for m in messages)]
@@ -59,7 +74,7 @@ def shorten(
         others = max((p.kept for p in parts if p is not part), default=0)
         wanted = part.kept - (len(ids) - room) - _MARK_TOKENS
         part.kept = max(wanted, min(others, part.kept - 1) // 2, SMALLEST_PART)
-        ids = chat.prompt_ids(_replaced(messages, parts))
+        ids = encode(_replaced(messages, parts))
         if len(ids) <= room:
             return Prompt(ids, sum(len(p.starts) - p.kept for p in parts))
     can = "it has no part that may be shortened" if not parts else "shortening was not enough"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from phalanx.types import Sampling
+from phalanx.types import Sampling, UserTurn
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,11 @@ class Sampler:
     """
 
     def __init__(
-        self, wants: Sequence[Sampling], seeds: Sequence[int], prompt_length: int, device: object
+        self,
+        wants: Sequence[Sampling | UserTurn],
+        seeds: Sequence[int],
+        prompt_length: int,
+        device: object,
     ) -> None:
         import torch
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.engines.hf_sampling import Sampler
-from phalanx.types import Sampling
+from phalanx.types import Sampling, UserTurn
 
 if TYPE_CHECKING:
     import torch
@@ -26,15 +26,17 @@ def write(
     model: Any,
     ids: torch.Tensor,
     mask: torch.Tensor,
-    wants: Sequence[Sampling],
+    wants: Sequence[Sampling | UserTurn],
     seeds: Sequence[int],
     stop_ids: Sequence[int],
     pad_id: int,
+    watch: Callable[[Sequence[int]], None] | None = None,
 ) -> list[list[int]]:
     """The new tokens of each row, up to its limit or with the end token that stopped it.
 
     ``ids`` and ``mask`` are left-padded prompts, int64 [rows, longest]. Behind the end token of
-    a row there may be more: what was written while others went on.
+    a row there may be more: what was written while others went on. ``watch`` gets all new tokens
+    of a single row after each step.
     """
     import torch
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -55,6 +57,7 @@ def write(
             eos_token_id=list(stop_ids),
             use_cache=True,
         )
+        criteria = [done] if watch is None else [done, Watched(watch, length)]
         sampler = Sampler(own, [seeds[row] for row in rows], length, ids.device)
         with torch.no_grad():
             ids = model.generate(
@@ -62,7 +65,7 @@ def write(
                 attention_mask=mask,
                 generation_config=config,
                 logits_processor=LogitsProcessorList([sampler]),
-                stopping_criteria=StoppingCriteriaList([done]),
+                stopping_criteria=StoppingCriteriaList(criteria),
                 **cache,
             )
         for row, tokens in zip(rows, ids[:, length:].tolist(), strict=True):
@@ -103,6 +106,20 @@ class Ended:
         if int(self.ended.sum()) >= max(1, math.ceil(self.share * len(self.ended))):
             return torch.ones_like(self.ended)
         return self.ended
+
+
+class Watched:
+    """A stopping criterion that stops nothing: somebody sees the tokens as they come."""
+
+    def __init__(self, watch: Callable[[Sequence[int]], None], prompt_length: int) -> None:
+        self.watch = watch
+        self.prompt_length = prompt_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: object) -> torch.Tensor:
+        import torch
+
+        self.watch(input_ids[0, self.prompt_length :].tolist())
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 def _divisible_cache(model: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from phalanx.types import Engine, Member, Request, Response, Work
+from phalanx.types import Member, Request, Response, StreamingEngine, Work
 
 
 class Workers(Protocol):
@@ -22,14 +22,14 @@ class Workers(Protocol):
 class PooledEngine:
     """A :class:`phalanx.types.ConcurrentEngine`.
 
-    ``planner`` is the engine that would answer here; it only plans, so the batches, and with
-    them the responses, are those of the same engine in one process. ``answer(job)`` answers one
-    batch on a worker; ``pack(batches)`` makes the jobs.
+    ``planner`` is the engine that would answer here; but for streams it only plans, so the
+    batches, and with them the responses, are those of the same engine in one process.
+    ``answer(job)`` answers one batch on a worker; ``pack(batches)`` makes the jobs.
     """
 
     def __init__(
         self,
-        planner: Engine,
+        planner: StreamingEngine,
         workers: Workers,
         answer: Callable[[Any], list[Response]],
         pack: Callable[[Sequence[Sequence[Request]]], Sequence[Any]],
@@ -60,6 +60,13 @@ class PooledEngine:
             for number, replies in work.wait(1.0):
                 found.update(zip(plan[number], replies, strict=True))
         return [found[at] for at in range(len(requests))]
+
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """Answered here, by the engine that plans: a text is shown where somebody sits.
+
+        That loads the member's weights into this process, beside those of the workers.
+        """
+        return self._planner.stream(request, show)
 
     def facts(self) -> dict[str, str]:
         """Nothing to keep: the workers hold no state that a later start needs."""

@@ -1,0 +1,93 @@
+"""Batches of requests: how they are cut, and what is done where one does not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from phalanx.types import Failure, Request, Response
+
+if TYPE_CHECKING:
+    import torch
+
+
+class HasRequest(Protocol):
+    """A request made ready; ``request`` is the one that it answers."""
+
+    @property
+    def request(self) -> Request: ...
+
+
+Job = TypeVar("Job", bound=HasRequest)
+
+
+def cut(
+    sizes: Mapping[int, tuple[int, int]], batch_size: int, batch_tokens: int
+) -> list[list[int]]:
+    """Positions in batches, shortest first.
+
+    ``sizes`` has the rows that each position takes and their length in tokens. A batch holds at
+    most ``batch_size`` positions and ``batch_tokens`` tokens, padding included (but one position
+    at least).
+
+    >>> cut({0: (1, 9), 1: (1, 2), 2: (1, 3)}, 2, 100)
+    [[1, 2], [0]]
+    """
+    batches: list[list[int]] = []
+    rows = 0
+    for at in sorted(sizes, key=lambda at: sizes[at][1]):
+        num_rows, length = sizes[at]
+        full = len(batches[-1]) >= batch_size if batches else True
+        if full or (rows + num_rows) * length > batch_tokens:
+            batches.append([])
+            rows = 0
+        batches[-1].append(at)
+        rows += num_rows
+    return batches
+
+
+def halving(answer: Callable[[list[Job]], list[Response]], jobs: list[Job]) -> list[Response]:
+    """Answer the jobs; halve them where memory runs out, down to one."""
+    try:
+        return answer(jobs)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "out of memory"
+    _free_memory()
+    if len(jobs) == 1:
+        failure = Failure("engine", f"out of memory with this request alone: {reason}")
+        return [Response(jobs[0].request.id, error=failure)]
+    middle = len(jobs) // 2
+    return halving(answer, jobs[:middle]) + halving(answer, jobs[middle:])
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def _free_memory() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def padded(
+    rows: Sequence[Sequence[int]], pad: int, device: Any, side: str = "left"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask, both int64 [rows, longest], padded on ``side``."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids, mask = [], []
+    for row in rows:
+        gap = longest - len(row)
+        first, last = (gap, 0) if side == "left" else (0, gap)
+        ids.append([pad] * first + list(row) + [pad] * last)
+        mask.append([0] * first + [1] * len(row) + [0] * last)
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
