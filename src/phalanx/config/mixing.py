@@ -39,9 +39,12 @@ def proposers_of(config: Config) -> tuple[tuple[str, ...], ...]:
 
 
 def panel_of(config: Config) -> tuple[str, ...]:
-    """Names of those that write evaluations for the reward of a mixture, each once."""
-    given = config.reward.proposers
-    return tuple(given) or tuple(dict.fromkeys(chain(*proposers_of(config))))
+    """Names of those that write evaluations for the reward of a mixture, each once.
+
+    Where the mixture has no proposers either, its aggregator evaluates, too.
+    """
+    given = config.reward.proposers or chain(*proposers_of(config))
+    return tuple(dict.fromkeys(given)) or (verdict_of(config),)
 
 
 def verdict_of(config: Config) -> str:

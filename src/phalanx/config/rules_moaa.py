@@ -9,14 +9,7 @@ from typing import Literal
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
-from phalanx.config.mixing import (
-    panel_of,
-    pool_settings,
-    proposers_of,
-    ranker_of,
-    students_of,
-    verdict_of,
-)
+from phalanx.config.mixing import pool_settings, proposers_of, ranker_of, students_of
 from phalanx.config.schema import (
     Config,
     MemberSettings,
@@ -30,6 +23,8 @@ Purpose = Literal["run", "mix", "judge", "synthesise", "search"]
 BUILDERS = ("mixture", "combined", "random", "best_of")
 """Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
 TEACHER = "teacher:"
+SCORERS = ("reward", "scripted")
+"""Engines that give rewards; a script says what it likes."""
 PROMPT_ROOM = 64
 """Tokens that a short prompt takes; only used to warn."""
 
@@ -79,6 +74,8 @@ def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
         yield from _mixture(config)
     elif purpose == "judge" and config.judge.protocol == "moa":
         yield from _panel(config)
+        if not (config.reward.proposers and config.reward.aggregator):
+            yield from _mixture(config)  # it stands in for what is not named
     elif purpose == "judge":
         yield from _judges(config)
         if not any("judge" in member.roles for member in pool_settings(config)):
@@ -259,7 +256,7 @@ def _judge(config: Config, name: str, path: Path) -> Iterator[Fault]:
     member, protocol = _known(config)[name], config.judge.protocol
     if member.engine == "reward":
         return
-    if protocol == "reward":
+    if protocol == "reward" and member.engine != "scripted":
         text = f"{name} is no reward model, which judge.protocol: reward needs; use another of both"
         yield Fault(path, text)
     elif protocol == "moa":
@@ -287,7 +284,7 @@ def _judges(config: Config) -> Iterator[Fault]:
         yield Fault(("judge", "protocol"), text)
         return
     rewards = [m.name for m in judges if m.engine == "reward"]
-    others = [m.name for m in judges if m.engine != "reward"]
+    others = [m.name for m in judges if m.engine not in SCORERS]
     if protocol == "reward" and others:
         yield Fault(
             ("judge", "protocol"),
@@ -315,14 +312,8 @@ def _panel(config: Config) -> Iterator[Fault]:
     for name in settings.proposers:
         yield from _writer(config, name, ("reward", "proposers"))
     yield from _twice(settings.proposers, ("reward", "proposers"), "each evaluates once")
-    if not panel_of(config):
-        text = "nobody writes evaluations, since the mixture has no proposers; name members"
-        yield Fault(("reward", "proposers"), text)
     if settings.aggregator:
         yield from _writer(config, settings.aggregator, ("reward", "aggregator"))
-    elif not verdict_of(config):
-        text = "nobody gives the verdict; name a member here, or a mixture.aggregator"
-        yield Fault(("reward", "aggregator"), text)
     if settings.selector:
         yield from _writer(config, settings.selector, ("reward", "selector"))
     if settings.criteria != "builtin":
@@ -430,7 +421,7 @@ def _search(config: Config) -> Iterator[Fault]:
     member = _known(config).get(search.judge)
     if member is None:
         return
-    if search.metric == "reward" and member.engine != "reward":
+    if search.metric == "reward" and member.engine not in SCORERS:
         text = f"{member.name} is no reward model (engine: reward); name one, or use metric: judge"
         yield Fault(path, text)
     elif search.metric == "judge":
