@@ -12,7 +12,7 @@ readable verdict, has none: the judgment is then missing, never a number and nev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,6 +131,16 @@ def choose(
     )
 
 
+def panel_metrics(choices: Mapping[str, Choice], left_out: Mapping[str, int]) -> dict[str, float]:
+    """How often each criterion was chosen and none could be read, and what was left out."""
+    chosen = Counter(item.name for choice in choices.values() for item in choice.criteria)
+    return {
+        **{f"evaluations.left_out.{name}": count for name, count in sorted(left_out.items())},
+        "criteria.unreadable": sum(bool(choice.reason) for choice in choices.values()),
+        **{f"criteria.chosen.{name}": count for name, count in sorted(chosen.items())},
+    }
+
+
 # Asking ------------------------------------------------------------------------------------------
 
 
@@ -165,7 +175,7 @@ def judge_duels(
     panel: Panel,
     duels: Sequence[Duel],
     texts: Sequence[Texts],
-    choices: dict[str, Choice],
+    choices: Mapping[str, Choice],
     ask: Ask,
     *,
     place: tuple[Any, ...],

@@ -88,6 +88,12 @@ def weigh_by_margin(pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
     return [pair if pair.drop else replace(pair, weight=pair.margin / mean) for pair in pairs]
 
 
+def keep_and_weigh(pairs: Sequence[PreferencePair], settings: PairSettings) -> list[PreferencePair]:
+    """What is decided over all pairs at once: which share of them is kept, and their weights."""
+    kept = keep_widest(pairs, settings.keep) if settings.keep < 1 else list(pairs)
+    return weigh_by_margin(kept) if settings.weight_by_margin else kept
+
+
 def make_pairs(
     duels: Sequence[Duel],
     outcomes: Mapping[str, Outcome],
@@ -105,6 +111,4 @@ def make_pairs(
         )
         for duel in duels
     ]
-    if settings.keep < 1:
-        pairs = keep_widest(pairs, settings.keep)
-    return weigh_by_margin(pairs) if settings.weight_by_margin else pairs
+    return keep_and_weigh(pairs, settings)

@@ -17,9 +17,48 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Literal, Protocol
 
+from phalanx.types import Instruction
+
 Verdict = Literal["left", "right", "tie"]
 Pair = tuple[int, int]
 """Positions of the candidates shown left and right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One response to an instruction; ``name`` is unique among those ranked with it: ``ada#2``.
+
+    ``failed`` says why there is no text.
+    """
+
+    name: str
+    text: str
+    response_id: str = ""
+    truncated: bool = False
+    failed: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Neither failed nor empty."""
+        return not self.failed and bool(self.text.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The candidates of one instruction: ``best`` and ``worst`` are positions.
+
+    ``scores`` are on the judge's own scale, or wins + 1/2 ties; None where there is none. Best and
+    worst are set together; otherwise ``reason`` says why not: ``tie``, ``unscored``,
+    ``identical`` (all texts are the same), ``empty``, ``failed`` or ``single`` (fewer than two
+    candidates are left).
+    """
+
+    instruction: Instruction
+    candidates: tuple[Candidate, ...]
+    scores: tuple[float | None, ...]
+    best: int | None
+    worst: int | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
