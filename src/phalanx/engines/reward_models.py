@@ -23,7 +23,7 @@ from phalanx.errors import EngineError, MissingPackage
 from phalanx.types import Member, Message
 from phalanx.weights import resolve_model
 from phalanx.weights.builtin import without_bars
-from phalanx.weights.store import _context_length, _dtype
+from phalanx.weights.store import context_of, dtype_of
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +104,7 @@ def load_text(member: Member) -> RewardText:
     size = getattr(config.get_text_config(), "vocab_size", None)
     chat = ChatFormat(tokenizer, member.base, (), size)
     kind = _kind(tokenizer)
-    limit = _context_length(config, tokenizer)
+    limit = context_of(config, tokenizer)
     if kind == "ranker":
         absolute = getattr(config, "position_biased_input", True)
         limit = min(RANKER_TOKENS, limit) if absolute else RANKER_TOKENS
@@ -122,7 +122,7 @@ def _kind(tokenizer: Any) -> Kind:
 
 def load_scorer(member: Member, text: RewardText, device: torch.device) -> Scorer:
     """The model on its device. Raises EngineError where weights are missing or not its own."""
-    dtype = _dtype(member.dtype, device)
+    dtype = dtype_of(member.dtype, device)
     if text.ranks:
         model = _ranker(member, text, dtype)
         return _pair_scorer(model.to(device).eval().requires_grad_(False), text, device)

@@ -181,7 +181,7 @@ class Weights:
 
     def is_half(self, member: Member) -> bool:
         """Whether the member is served in half precision on this device."""
-        return _dtype(member.dtype, self.device) != _torch().float32
+        return dtype_of(member.dtype, self.device) != _torch().float32
 
     def import_packages(self) -> None:
         """Load what the first base will need, ahead of it: that takes seconds.
@@ -341,10 +341,11 @@ def _load_text(member: Member, source: Path | str) -> _Text:
     chat = ChatFormat(tokenizer, member.base, stops, size)
     if tokenizer.pad_token_id != chat.pad_id:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(chat.pad_id)
-    return _Text(source, tokenizer, chat, _context_length(config, tokenizer))
+    return _Text(source, tokenizer, chat, context_of(config, tokenizer))
 
 
-def _context_length(config: Any, tokenizer: Any) -> int:
+def context_of(config: Any, tokenizer: Any) -> int:
+    """Tokens that a model can read, by its configuration and its tokenizer."""
     text = config.get_text_config()
     lengths = [getattr(text, name, None) for name in _CONTEXT_NAMES]
     lengths.append(tokenizer.model_max_length)
@@ -359,7 +360,7 @@ def _load_model(member: Member, source: Path | str, device: torch.device) -> tor
         with without_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 source,
-                dtype=_dtype(member.dtype, device),
+                dtype=dtype_of(member.dtype, device),
                 use_safetensors=True,
                 trust_remote_code=member.trust_remote_code,
             )
@@ -374,7 +375,7 @@ def _load_model(member: Member, source: Path | str, device: torch.device) -> tor
     return model.to(device).eval()
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def dtype_of(name: str, device: torch.device) -> torch.dtype:
     """``auto`` is bfloat16 where the device multiplies it natively, else float32."""
     torch = _torch()
     if name != "auto":
