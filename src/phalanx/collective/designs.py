@@ -121,6 +121,17 @@ class Space:
         members = len(self.names)
         return members + sum(math.comb(members, k) * members for k, _, _ in self._shapes())
 
+    def holds(self, design: Design) -> bool:
+        """Whether it is one of :meth:`every`."""
+        if design.aggregator not in self.names or len(set(design.layers)) > 1:
+            return False
+        if design.alone:
+            return design.samples == 1
+        proposers = design.layers[0]
+        shape = (len(proposers), len(design.layers) + 1, design.samples)
+        inside = tuple(name for name in self.names if name in proposers)
+        return shape in self._shapes() and inside == proposers
+
     def every(self) -> Iterator[Design]:
         yield from self.alone
         for count, layers, samples in self._shapes():

@@ -1,0 +1,64 @@
+"""The verb ``mixture-search``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.base import Overrides, Quiet, Source, app, out
+from phalanx.errors import ConfigError, Interrupted
+
+
+@app.command("mixture-search")
+def mixture_search(
+    source: Source,
+    overrides: Overrides = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The search's folder. Default: runs/NAME-search.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Write the best design here; use it with mixture=FILE."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Choose proposers, aggregator and layers of a mixture on the dev rows of evaluate.tasks.
+
+    Settings are in the section `search`: strategy, metric, and the most requests (`search.calls`).
+    The same command goes on where it stopped; `search.calls` may be raised in between.
+    """
+    from phalanx.config import load
+    from phalanx.plan import content_faults
+    from phalanx.progress import for_terminal
+    from phalanx.report.trials import fragment, trials_table
+    from phalanx.search import search
+
+    if to is not None and to.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--to {to}: expected a name that ends in .yaml, for mixture=FILE")
+    config = load(source, overrides or [], purpose="search", also=(content_faults,))
+    folder = out_folder or _default_folder(source, config.output)
+    progress = for_terminal(quiet=quiet)
+    progress.say(f"Search folder: {folder}")
+    try:
+        found = search(config, folder, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped at once; everything recorded is kept, and the same command goes on from there"
+        ) from None
+    finally:
+        progress.finish()
+    out.print(trials_table(found))
+    if to is not None:
+        try:
+            to.write_text(fragment(found), encoding="utf-8")
+        except ValueError as error:
+            raise ConfigError(f"--to {to}: nothing was written: {error}") from None
+        out.print(f"Wrote {to}. Next: phalanx run CONFIG mixture={to}", markup=False)
+
+
+def _default_folder(source: str, output: str) -> Path:
+    """``output`` of the configuration or ``runs/NAME``, with ``-search`` behind it."""
+    name = output or f"runs/{Path(source.removeprefix('preset:')).stem}"
+    return Path(f"{name}-search")

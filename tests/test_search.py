@@ -1,0 +1,305 @@
+"""``mixture-search`` on a pool whose best mixture is known; see :mod:`tests.search_pool`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.collective.designs import Design, choose, front, latest
+from phalanx.config import load
+from phalanx.errors import ConfigError, LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.pool import proposers_of
+from phalanx.report.trials import block, fragment, trials_table
+from phalanx.search import dev_items, search
+from phalanx.workshop import Workshop
+from tests.search_pool import Pool, run, write_config
+
+ROOT = Path(__file__).resolve().parent.parent
+BEST = Design((("ada", "bob"),), "cora")
+
+
+def contents(folder: Path) -> dict:
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return ledger.contents()
+
+
+def count(folder: Path, table: str = "responses") -> int:
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return ledger.count(table)
+
+
+def drawn(found) -> str:
+    from rich.console import Console
+
+    console = Console(width=100, record=True, quiet=True)
+    console.print(trials_table(found))
+    return console.export_text()
+
+
+@pytest.mark.parametrize("strategy", ["halving", "bayes"])
+def test_the_best_design_is_found(strategy, tmp_path):
+    path = write_config(tmp_path)
+    found = run(path, tmp_path / "search", [f"search.strategy={strategy}", "search.trials=36"])
+    assert found.stopped == ""
+    choice = choose(found.trials)
+    assert choice.best.design == BEST, "equally good ones cost more"
+    assert (choice.best.score, choice.best.num_items) == (1.0, 18)
+    alone = {t.design.aggregator: t.score for t in latest(found.trials) if t.design.alone}
+    assert alone["cora"] == 0.0
+    assert max(alone.values()) == 0.5
+    assert [trial.design for trial in front(latest(found.trials))][-1] == BEST
+
+
+def test_halving_gives_the_better_third_more_items(tmp_path):
+    found = run(write_config(tmp_path), tmp_path / "search", ["search.trials=9"])
+    rungs = [[t for t in found.trials if t.rung == rung] for rung in (0, 1)]
+    assert [len(rung) for rung in rungs] in ([9, 3], [9, 4]), "and the best member alone"
+    assert [{t.num_items for t in rung} for rung in rungs] == [{6}, {18}]
+    worst = min(t.score for t in rungs[0] if t.design in {u.design for u in rungs[1]})
+    left = [t for t in rungs[0] if t.design not in {u.design for u in rungs[1]}]
+    best_alone = max((t for t in rungs[0] if t.design.alone), key=lambda t: t.score)
+    assert all(t.score <= max(worst, best_alone.score) for t in left)
+    assert any(t.design.alone for t in rungs[1])
+
+
+def test_the_first_items_have_every_domain(tmp_path):
+    items = dev_items(load(write_config(tmp_path), purpose="search"))
+    assert len(items) == 18
+    assert {item.domain for item in items[:2]} == {"sums", "products"}
+
+
+def test_shared_proposals_are_sent_once_and_counted_in_full(tmp_path):
+    found = run(write_config(tmp_path), tmp_path / "search", ["search.trials=30"])
+    assert sum(trial.new_calls for trial in found.trials) == found.calls
+    assert found.calls == count(tmp_path / "search")
+    assert found.calls < sum(trial.calls for trial in found.trials) / 1.5
+    for trial in found.trials:
+        assert trial.calls == trial.design.requests * trial.num_items
+
+
+def test_the_same_engine_and_ids_cost_the_same_alone(tmp_path):
+    """What a trial says that its design costs is what a search of that design alone sends."""
+    path = write_config(tmp_path)
+    found = run(path, tmp_path / "many", ["search.trials=30"])
+    trial = choose(found.trials).best
+    engine = Pool()
+    own = ["search.max_layers=1", "search.trials=4", "search.strategy=bayes"]
+    mixture = "mixture={proposers: [ada, bob], aggregator: cora}"
+    single = run(path, tmp_path / "one", [*own, mixture], engine)
+    (same,) = (one for one in single.trials if one.design == BEST)
+    assert (same.calls, same.tokens, same.score) == (trial.calls, trial.tokens, trial.score)
+
+
+@settings(max_examples=12, deadline=None)
+@given(calls=st.integers(1, 700), strategy=st.sampled_from(["halving", "bayes"]))
+def test_the_budget_is_never_exceeded_and_more_of_it_ends_the_same(
+    calls, strategy, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("budget")
+    path = write_config(folder)
+    engine = Pool()
+    given = [f"search.strategy={strategy}", "search.trials=12"]
+    found = run(path, folder / "cut", [*given, f"search.calls={calls}"], engine)
+    assert len({request.id for request in engine.calls}) == len(engine.calls) == found.calls
+    assert found.calls <= calls
+    whole = run(path, folder / "whole", given)
+    assert whole.trials[: len(found.trials)] == found.trials
+    assert bool(found.stopped) == (whole.calls > calls)
+    assert run(path, folder / "cut", given).trials == whole.trials
+    assert contents(folder / "cut") == contents(folder / "whole")
+
+
+def test_a_search_that_stopped_says_so_last_and_shows_what_there_is(tmp_path):
+    found = run(write_config(tmp_path), tmp_path / "search", ["search.calls=60"])
+    lines = drawn(found).rstrip().splitlines()
+    text = " ".join(lines)
+    assert "search.calls is 60" in text[text.rindex("Stopped after") :]
+    assert "raise it and run the same command" in text
+
+
+@pytest.mark.parametrize("strategy", ["halving", "bayes"])
+def test_kill_and_resume_give_the_same_table(strategy, tmp_path):
+    extra = f", strategy: {strategy}, trials: 9"
+    path = write_config(tmp_path, search=extra)
+    run(path, tmp_path / "whole")
+    for dies_after in (1, 12):
+        command = [sys.executable, "-m", "tests.search_pool", path, tmp_path / "cut"]
+        died = subprocess.run(
+            [*map(str, command), str(dies_after)], cwd=ROOT, capture_output=True, timeout=240
+        )
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    before = count(tmp_path / "cut")
+    assert 0 < before < count(tmp_path / "whole")
+    run(path, tmp_path / "cut")
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_a_finished_search_asks_nothing_more(tmp_path):
+    path = write_config(tmp_path)
+    first = run(path, tmp_path / "search", ["search.trials=9"])
+    engine = Pool()
+    again = run(path, tmp_path / "search", ["search.trials=9"], engine)
+    assert engine.calls == []
+    assert again == first
+
+
+def test_another_search_in_the_same_folder_is_refused(tmp_path):
+    path = write_config(tmp_path)
+    run(path, tmp_path / "search", ["search.trials=4"])
+    with pytest.raises(LedgerError, match=r"search\.trials was 4 and is now 5"):
+        run(path, tmp_path / "search", ["search.trials=5"])
+
+
+def test_a_member_that_fails_leaves_its_designs_without_answers(tmp_path):
+    found = run(
+        write_config(tmp_path), tmp_path / "search", ["search.trials=30"], Pool(broken="ada")
+    )
+    alone = next(t for t in found.trials if t.design == Design((), "ada"))
+    assert (alone.score, alone.note) == (0.0, f"{alone.num_items} unanswered (failed)")
+    only = [t for t in found.trials if t.design.layers and set(t.design.layers[0]) == {"ada"}]
+    assert only
+    assert all("unanswered (too_few_proposals)" in t.note for t in only)
+    assert "ada" not in choose(found.trials).cheapest.design.words, "bob alone is as good"
+
+
+def test_a_design_that_cannot_have_enough_proposals_is_not_tried(tmp_path):
+    path = write_config(tmp_path, extra="mixture: {min_proposals: 2}")
+    for strategy in ("halving", "bayes"):
+        found = run(path, tmp_path / strategy, [f"search.strategy={strategy}", "search.trials=20"])
+        assert all(len(layer) > 1 for t in found.trials for layer in t.design.layers)
+        assert choose(found.trials).best.design == BEST
+
+
+def test_the_configured_mixture_is_tried_too(tmp_path):
+    extra = "mixture: {per_layer: [[bob, ada], [cora]], aggregator: ada}"
+    path = write_config(tmp_path, extra=extra)
+    mine = Design((("bob", "ada"), ("cora",)), "ada")
+    for strategy in ("halving", "bayes"):
+        found = run(path, tmp_path / strategy, [f"search.strategy={strategy}", "search.trials=6"])
+        assert found.trials[3].design == mine
+
+
+def test_a_judge_scores_and_takes_no_part(tmp_path):
+    path = write_config(tmp_path, search=", metric: judge, judge: judy", extra="judge: {low: 1}")
+    found = run(path, tmp_path / "search", ["search.trials=30"])
+    best = choose(found.trials).best
+    assert best.design == BEST
+    assert best.score == 9.0
+    assert best.low == best.high == 9.0
+    assert not any("judy" in trial.design.words for trial in found.trials)
+    alone = next(t for t in found.trials if t.design == Design((), "cora"))
+    assert alone.score == 2.0
+    assert best.calls == best.design.requests * 18, "scoring is no cost of the design"
+    assert sum(trial.new_calls for trial in found.trials) == count(tmp_path / "search")
+
+
+def test_a_reward_model_scores_and_what_failed_has_no_score(tmp_path):
+    path = write_config(tmp_path, search=", metric: reward, judge: rita")
+    text = path.read_text(encoding="utf-8")
+    head = tmp_path / "head"
+    head.mkdir()
+    (head / "config.json").write_text("{}", encoding="utf-8")
+    rita = f"    - {{name: rita, engine: reward, model: {head}, roles: [judge]}}\nevaluate:"
+    path.write_text(text.replace("evaluate:", rita, 1), encoding="utf-8")
+    found = run(path, tmp_path / "search", ["search.trials=30"], Pool(broken="bob"))
+    best = choose(found.trials).best
+    assert "bob" not in best.design.words or len(best.design.layers[0]) > 1
+    assert -5.0 <= best.score <= 2.5
+    alone = next(t for t in found.trials if t.design == Design((), "bob"))
+    assert (alone.score, alone.num_scored) == (None, 0)
+    assert not alone.complete
+
+
+def test_without_dev_items_or_members_there_is_nothing_to_search(tmp_path):
+    path = write_config(tmp_path)
+    config = load(path, purpose="search")
+    none = config.model_copy(
+        update={"evaluate": config.evaluate.model_copy(update={"dev_share": 0.0})}
+    )
+    with pytest.raises(ConfigError, match="dev rows"):
+        search(none, tmp_path / "none")
+    judged = config.search.model_copy(update={"metric": "judge", "judge": "ada"})
+    pool = config.pool.model_copy(update={"members": config.pool.members[:1]})
+    alone = config.model_copy(update={"search": judged, "pool": pool})
+    with pytest.raises(ConfigError, match="nobody is left"):
+        search(alone, tmp_path / "nobody")
+    assert not (tmp_path / "nobody").exists()
+
+
+def test_the_block_is_a_mixture_and_the_caution_is_there(tmp_path):
+    path = write_config(tmp_path, extra="mixture: {samples: 3, per_layer: [[ada]]}")
+    found = run(path, tmp_path / "search", ["search.trials=30"])
+    text = " ".join(drawn(found).split())
+    assert "expect less elsewhere" in text
+    assert "Pareto front" in text
+    assert "The search is complete" in text
+    assert "aggregator: cora" in block(BEST)
+    target = tmp_path / "mixture.yaml"
+    target.write_text(fragment(found), encoding="utf-8")
+    chosen = load(path, [f"mixture={target}"], purpose="search")
+    assert proposers_of(chosen) == BEST.layers
+    assert (chosen.mixture.aggregator, chosen.mixture.samples) == ("cora", 1)
+
+
+def test_prices_of_endpoints_make_the_cost_in_money(tmp_path, monkeypatch):
+    path = write_config(tmp_path)
+    text = path.read_text(encoding="utf-8").replace(
+        "{name: cora, engine: scripted}",
+        "{name: cora, engine: openai, model: cora, endpoint: far}",
+    )
+    path.write_text(
+        text + "endpoints: [{name: far, url: 'http://127.0.0.1:9/v1', price_in: 2, price_out: 4}]",
+        encoding="utf-8",
+    )
+    config = load(path, ["search.trials=12"], purpose="search")
+    shop = Workshop(config, tmp_path / "search")
+    engine = Pool()
+    for name in ("scripted", "openai"):
+        shop.use(name, engine)
+    found = search(config, tmp_path / "search", workshop=shop)
+    alone = next(t for t in found.trials if t.design == Design((), "cora"))
+    words = [len(i.instruction.split()) for i in dev_items(config)[: alone.num_items]]
+    assert alone.money == pytest.approx((2 * sum(words) + 4 * 4 * len(words)) / 1e6)
+    assert all(t.money == 0 for t in found.trials if "cora" not in t.design.words)
+    assert "money" in drawn(found)
+
+
+def test_the_command(tmp_path):
+    from typer.testing import CliRunner
+
+    from phalanx.cli import app
+
+    rows = "".join(
+        f'{{"instruction": "Say seven, for the {n}th time.", "answer": "seven"}}\n'
+        for n in range(12)
+    )
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(rows, encoding="utf-8")
+    path = tmp_path / "search.yaml"
+    path.write_text(
+        f"""
+pool: {{members: [{{name: ada, engine: scripted}}, {{name: bob, engine: scripted}}]}}
+evaluate:
+  dev_share: 1.0
+  tasks: [{{name: seven, source: "{tasks}", match: contains}}]
+search: {{trials: 6, items: 12}}
+""",
+        encoding="utf-8",
+    )
+    target = tmp_path / "mixture.yaml"
+    arguments = ["mixture-search", str(path), "--out", str(tmp_path / "out"), "--to", str(target)]
+    done = CliRunner().invoke(app, [*arguments, "-q"])
+    assert done.exit_code == 0, done.output
+    assert "The search is complete" in done.output
+    assert load(path, [f"mixture={target}"], purpose="mix").mixture.aggregator in ("ada", "bob")
+    short = CliRunner().invoke(app, [*arguments[:2], "search.calls=7", "-q", "--out",
+                                     str(tmp_path / "short")])  # fmt: skip
+    assert short.exit_code == 0, short.output
+    assert "search.calls is 7" in " ".join(short.output.split())
