@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from phalanx.collective.conversation import Repair, Turn, converse
+from phalanx.collective.mixture import Mixture, mixture_from, sampling
 from phalanx.config.schema import Config, StudentSettings
-from phalanx.types import Ask, Iteration, IterationResult, Member
+from phalanx.errors import ConfigError, JudgmentError
+from phalanx.identity import content_id
+from phalanx.methods.builders import Bench, builder_of
+from phalanx.types import Ask, Demonstration, Iteration, IterationResult, Member
+
+USER_TURN_TOKENS = 512
+"""A rewritten user turn that is longer has run away from its task."""
 
 
 def demonstrate(
@@ -16,4 +25,102 @@ def demonstrate(
     ask: Ask,
     config: Config,
 ) -> IterationResult:
-    raise NotImplementedError
+    """The demonstrations of every builder that some student learns from, in the students' order.
+
+    ``members`` are those that the mixture is made of, ``joined`` the students that propose, too.
+    Every user turn of every instruction is one row for each of its writers, learnable or with the
+    reason why not. Raises JudgmentError where a builder made no row that can be learned.
+    """
+    mixture = mixture_from(config, members, joined)
+    bench = Bench(iteration, mixture, members, ask, config)
+    repair = _repair(mixture, members, bench, config)
+    rows: list[Demonstration] = []
+    names = list(dict.fromkeys(s.data for s in students if s.data != "none"))
+    for name in names:
+        builder = builder_of(name, bench)
+        turns, counts = converse(builder.asked, builder.answer, repair)
+        made = [_demonstration(name, turn, config) for turn in turns]
+        _refuse_nothing(name, made)
+        rows += made
+        if any(turn.number for turn in turns):
+            bench.counts.update({f"turns.{name}.{key}": n for key, n in counts.items()})
+    return IterationResult(
+        duels=tuple(bench.duels),
+        responses=bench.responses,
+        judgments=tuple(bench.judgments),
+        outcomes=tuple(bench.outcomes),
+        standings=iteration.standings,
+        reliability=iteration.reliability,
+        faded=iteration.faded,
+        demonstrations=tuple(rows),
+        metrics=_metrics(bench, names, rows),
+    )
+
+
+def _repair(mixture: Mixture, members: Sequence[Member], bench: Bench, config: Config) -> Repair:
+    known = {member.name: member for member in members}
+    name = config.moaa.rewriter or mixture.aggregator.name
+    if name not in known:
+        raise ConfigError(f"moaa.rewriter: no member is named {name}; there are {', '.join(known)}")
+    settings = config.mixture.aggregate
+    shortest = min(settings.max_new_tokens, USER_TURN_TOKENS)
+    want = sampling(settings.model_copy(update={"max_new_tokens": shortest}))
+    return Repair(config.moaa.multi_turn, known[name], want, bench.ask, bench.place)
+
+
+def _demonstration(builder: str, turn: Turn, config: Config) -> Demonstration:
+    answer, instruction = turn.answer, turn.instruction
+    drop = answer.drop
+    if not drop and answer.truncated and config.moaa.truncated == "drop":
+        drop = "truncated"
+    return Demonstration(
+        id=content_id(builder, instruction.id, turn.number, answer.writer),
+        prompt=turn.prompt,
+        response=answer.text,
+        domain=instruction.domain,
+        history=turn.history,
+        builder=builder,
+        instruction=instruction.id,
+        turn=turn.number,
+        writer=answer.writer,
+        response_id=answer.response_id,
+        truncated=answer.truncated,
+        drop=drop,
+    )
+
+
+def _refuse_nothing(builder: str, rows: Sequence[Demonstration]) -> None:
+    if any(not row.drop for row in rows):
+        return
+    reasons = Counter(row.drop for row in rows)
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    raise JudgmentError(
+        f"the builder {builder!r} made no demonstration that can be learned ({listed or 'no rows'})"
+        ". Look at the responses (phalanx export RUN responses); failed ones are asked again next "
+        "time. Where all are truncated, raise max_new_tokens or set moaa.truncated: allow"
+    )
+
+
+def _metrics(bench: Bench, names: Sequence[str], rows: Sequence[Demonstration]) -> dict[str, float]:
+    """Plain numbers; ``num_demonstrations.B`` and all ``num_dropped.B.*`` are B's rows."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        counts[f"num_demonstrations.{name}"] = 0
+    for row in rows:
+        if row.drop:
+            counts[f"num_dropped.{row.builder}.{row.drop}"] += 1
+        else:
+            counts[f"num_demonstrations.{row.builder}"] += 1
+    judged = {
+        "num_duels": len(bench.duels),
+        "num_judgments": len(bench.judgments),
+        "num_unreadable": sum(not judgment.readable for judgment in bench.judgments),
+        "num_flipped": sum(judgment.flipped for judgment in bench.judgments),
+    }
+    return {
+        "num_instructions": len(bench.iteration.instructions),
+        "num_demonstrations": sum(not row.drop for row in rows),
+        **counts,
+        **dict(sorted(bench.counts.items())),
+        **(judged if bench.duels else {}),
+    }
