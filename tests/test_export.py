@@ -11,6 +11,7 @@ import pytest
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.export import export, rows_of
 from phalanx.ledger import Ledger, run_ledger_path
+from tests import moaa_run
 from tests.report import fixture_run
 from tests.tiny import make_tiny
 
@@ -136,14 +137,14 @@ def test_trl_tokenises_both_forms(ledger, tmp_path, conversational):
 
 
 def test_unknown_kinds_and_formats_name_the_closest(ledger, tmp_path):
-    with pytest.raises(ConfigError, match=r"preferences, judgments.*did you mean 'preferences'"):
+    with pytest.raises(ConfigError, match=r"demonstrations, judgments.*did you mean 'preferences'"):
         export(ledger, "preference", out=tmp_path / "x")
     with pytest.raises(ConfigError, match=r"known: jsonl, parquet, datasets; did you mean 'jso"):
         export(ledger, "judgments", out=tmp_path / "x", format="json")
     with pytest.raises(ConfigError, match="known: ") as caught:
         export(ledger, "zzz", out=tmp_path / "x")
     assert "did you mean" not in str(caught.value)
-    with pytest.raises(ConfigError, match="only preferences can be conversational"):
+    with pytest.raises(ConfigError, match="demonstrations can be conversational"):
         export(ledger, "judgments", out=tmp_path / "x", conversational=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -209,3 +210,95 @@ def test_a_missing_package_has_the_command(ledger, tmp_path, monkeypatch, packag
     with pytest.raises(MissingPackage, match=r"pip install 'phalanx\[data\]'"):
         export(ledger, "preferences", out=tmp_path / "x", format=format)
     assert list(tmp_path.iterdir()) == []
+
+
+# Demonstrations.
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    with moaa_run.record(tmp_path_factory.mktemp("taught") / "run") as ledger:
+        yield ledger
+
+
+def test_demonstrations_are_prompt_completion_rows_of_every_builder(taught, tmp_path):
+    out = tmp_path / "d.jsonl"
+    kept = [row for row in moaa_run.demonstrations() if not row.drop]
+    assert export(taught, "demonstrations", out=out, conversational=True) == len(kept) == 12
+    rows = lines(out)
+    assert list(rows[0]) == [
+        "prompt", "completion", "builder", "writer", "domain", "turn", "truncated", "iteration",
+        "instruction_id",
+    ]  # fmt: skip
+    assert rows[0] == {
+        "prompt": [{"role": "user", "content": "what is cat"}],
+        "completion": [{"role": "assistant", "content": "cat town"}],
+        "builder": "mixture",
+        "writer": "mixture",
+        "domain": "words",
+        "turn": 0,
+        "truncated": True,
+        "iteration": 1,
+        "instruction_id": "i1",
+    }
+    (talk,) = [row for row in rows if row["turn"] == 1]
+    assert [turn["role"] for turn in talk["prompt"]] == ["user", "assistant", "user"]
+    assert [turn["content"] for turn in talk["prompt"]] == [
+        "what is lima",
+        "the capital",
+        "of what",
+    ]
+    assert talk["completion"] == [{"role": "assistant", "content": "of a small town"}]
+    by_builder = {
+        name: list(rows_of(taught, "demonstrations", conversational=True, builder=name))
+        for name in ("mixture", "random")
+    }
+    assert [*by_builder["mixture"], *by_builder["random"]] == rows
+    assert {row["writer"] for row in by_builder["random"]} == {"ada"}
+
+
+def test_demonstrations_of_one_turn_can_be_text(taught, tmp_path):
+    with pytest.raises(ConfigError, match=r"1 of 12 demonstrations .* --conversational"):
+        export(taught, "demonstrations", out=tmp_path / "d.jsonl")
+    assert list(tmp_path.iterdir()) == []
+    rows = list(rows_of(taught, "demonstrations", builder="random"))
+    assert [row["prompt"] for row in rows] == [row.text for row in moaa_run.INSTRUCTIONS]
+    assert all(isinstance(row["completion"], str) for row in rows)
+    assert "history" not in rows[0]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "datasets"])
+def test_demonstrations_load_into_trl(taught, tmp_path, format):
+    import datasets
+    from trl.data_utils import is_conversational
+
+    out = tmp_path / "shown"
+    expected = list(rows_of(taught, "demonstrations", conversational=True))
+    count = export(taught, "demonstrations", out=out, format=format, conversational=True)
+    if format == "datasets":
+        loaded = datasets.load_from_disk(str(out))
+    else:
+        builder = {"jsonl": "json", "parquet": "parquet"}[format]
+        loaded = datasets.load_dataset(
+            builder, data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")
+        )
+    assert loaded.to_list() == expected
+    assert count == len(expected)
+    assert is_conversational(loaded[0])
+
+
+def test_no_demonstrations_says_why(taught, ledger, tmp_path):
+    out = tmp_path / "x.jsonl"
+    with pytest.raises(ConfigError, match=r"unknown builder 'mixtur'; .*did you mean 'mixture'"):
+        export(taught, "demonstrations", out=out, builder="mixtur")
+    with pytest.raises(ConfigError, match="only demonstrations have a builder"):
+        export(taught, "preferences", out=out, builder="mixture")
+    with pytest.raises(LedgerError, match=r"no demonstration was made.*iterations that did: 1"):
+        export(taught, "demonstrations", out=out, iteration=2)
+    with pytest.raises(LedgerError, match=r"no pair was made there.*iterations that did: 2"):
+        export(taught, "preferences", out=out, iteration=1)
+    with pytest.raises(LedgerError, match=r"no demonstration was made there \(method sparta\)$"):
+        export(ledger, "demonstrations", out=out)
+    with pytest.raises(LedgerError, match="iteration 3 has not finished its answers yet"):
+        export(taught, "demonstrations", out=out, iteration=3)
+    assert not out.exists()

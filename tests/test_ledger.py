@@ -90,6 +90,22 @@ def test_a_run_can_be_moved(ledger, tmp_path):
         assert again.members()[1].adapter == str(moved / "adapters" / "ada")
 
 
+def test_a_member_with_a_base_of_its_own_moves_with_its_run(ledger, tmp_path):
+    """All its weights were trained: its base is a folder of the run, and it has no adapter."""
+    own = replace(ADA, version=1, base=str(ledger.folder.resolve() / "adapters" / "ada"))
+    own = replace(own, adapter=None)
+    ledger.record_training(1, TrainResult(own, 4, {}, (), {}, 1.0))
+    assert ledger.members()[1] == own
+    (row,) = ledger.query("SELECT base, record FROM members WHERE version = 1")
+    assert row["base"] == "run:adapters/ada"
+    assert str(tmp_path) not in row["record"]
+    ledger.close()
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    with Ledger(run_ledger_path(tmp_path / "elsewhere")) as again:
+        assert again.members()[1].base == str(tmp_path / "elsewhere" / "adapters" / "ada")
+        assert again.members(0)[1].base == ADA.base
+
+
 def test_a_transaction_is_all_or_nothing(ledger):
     bad = [
         (request(1), Response("r1", text="x"), 1),

@@ -12,7 +12,7 @@ from phalanx.errors import TrainingError
 from phalanx.training.batches import plan_batches, step_count, warmup_steps
 from phalanx.training.examples import demonstration_rows, pair_rows
 from phalanx.training.trainers import weight_correction
-from phalanx.types import Demonstration, Instruction, Member, PreferencePair
+from phalanx.types import Demonstration, Instruction, Member, Message, PreferencePair
 from tests.tiny import make_tokenizer
 
 ADA = Member("ada", "base", system="answer with one word")
@@ -82,6 +82,34 @@ def test_demonstrations_learn_the_end_and_drop_the_empty():
     assert dropped == {"empty": 1}
     assert list(row.completion_ids) == chat.completion_ids("lima", True)
     assert list(row.prompt_ids) == chat.prompt_ids(ADA.messages("what is two"))
+
+
+def test_a_turn_of_a_conversation_is_read_as_the_member_reads_it(chat):
+    """All turns before it are prompt, under the member's own system prompt."""
+    history = (Message("user", "what is two"), Message("assistant", "lima"))
+    shown = Demonstration("d1", "and three", "rome", history=history)
+    (row,), dropped = demonstration_rows(chat, ADA, [shown], 500)
+    assert dropped == {}
+    turns = ADA.conversation((*history, Message("user", "and three")))
+    assert [turn.role for turn in turns] == ["system", "user", "assistant", "user"]
+    assert list(row.prompt_ids) == chat.prompt_ids(turns)
+    assert list(row.completion_ids) == chat.completion_ids("rome", True)
+    written = chat.tokenizer.decode(row.prompt_ids)
+    places = [written.index(text) for text in ("answer with one word", "what is two", "lima")]
+    assert places == sorted(places)
+    assert written.index("and three") > places[-1]
+
+
+def test_a_truncated_demonstration_has_no_end_and_a_dropped_one_is_counted():
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    shown = [
+        Demonstration("d1", "what is two", "lima rome", truncated=True),
+        Demonstration("d2", "what", "rome", drop="cut"),
+    ]
+    (row,), dropped = demonstration_rows(chat, ADA, shown, 500)
+    assert list(row.completion_ids) == chat.completion_ids("lima rome", False)
+    assert chat.end_id not in row.completion_ids
+    assert dropped == {"cut": 1}
 
 
 @pytest.mark.parametrize("weight", [-0.5, math.nan, math.inf])
