@@ -17,9 +17,22 @@ _FROM = {
     "run": "phalanx.api",
     "Config": "phalanx.config.schema",
     "load_config": "phalanx.api",
+    "mix": "phalanx.api",
+    "judge": "phalanx.api",
+    "synthesise": "phalanx.api",
 }
 
-__all__ = ["Config", "Run", "__version__", "load_config", "open_run", "run"]
+__all__ = [
+    "Config",
+    "Run",
+    "__version__",
+    "judge",
+    "load_config",
+    "mix",
+    "open_run",
+    "run",
+    "synthesise",
+]
 
 
 def __getattr__(name: str) -> Any:

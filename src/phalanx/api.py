@@ -11,23 +11,34 @@ run.report("report.html")
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from phalanx import config as _config
+from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
 from phalanx.export import export, rows_of
+from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
+from phalanx.mixing import mix_file
 from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
-from phalanx.types import Member, Progress
+from phalanx.rows import Row, Table
+from phalanx.sources import InstructionSet
+from phalanx.synthesis import Synthesis, Wish
+from phalanx.synthesis import synthesise as synthesise_to
+from phalanx.types import Instruction, Member, Message, Progress
+from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
-__all__ = ["Run", "load_config", "open_run", "run"]
+__all__ = ["Run", "judge", "load_config", "mix", "open_run", "run", "synthesise"]
 
 
 class Run:
@@ -105,9 +116,19 @@ class Run:
             return export(ledger, what, out=out, **options)
 
 
-def load_config(source: Path | str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Config:
-    """Read a YAML file or ``preset:NAME``. Raises ConfigError that lists every fault."""
-    return _config.load(source, overrides, also=(content_faults,))
+def load_config(
+    source: Path | str,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    purpose: Purpose = "run",
+) -> Config:
+    """Read a YAML file or ``preset:NAME``. Raises ConfigError that lists every fault.
+
+    ``purpose`` is "run", "mix", "judge", "synthesise" or "search": what the configuration must
+    be complete for.
+    """
+    also = (content_faults,) if purpose == "run" else ()
+    return _config.load(source, overrides, purpose=purpose, also=also)
 
 
 def default_folder(source: Path | str, config: Config) -> Path:
@@ -142,3 +163,109 @@ def run(
 def open_run(folder: Path | str) -> Run:
     """Open a run that exists, finished or not."""
     return Run(folder)
+
+
+# Without a run -----------------------------------------------------------------------------------
+
+
+def mix(
+    config: Config | Path | str,
+    prompts: Sequence[str | Sequence[Mapping[str, str]]],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: Path | str | None = None,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> list[dict[str, Any]]:
+    """The mixture's answers, in order: ``response`` (None without an answer), ``reason``,
+    ``proposals``.
+
+    A prompt is a text, or a conversation as a list of {role, content} that ends with the user.
+    With ``out``, a folder, the same call goes on where it was stopped.
+    """
+    loaded = _loaded(config, overrides, "mix")
+    if isinstance(prompts, str):
+        raise TypeError("prompts is a list of prompts, not one text")
+    rows = tuple(_instruction(prompt, number) for number, prompt in enumerate(prompts))
+    with folder_or_scratch(out) as folder:
+        given = InstructionSet("prompts", rows)
+        made = mix_file(loaded, given, folder, progress=progress, workshop=workshop)
+    return list(made.rows)
+
+
+def judge(
+    config: Config | Path | str,
+    rows: Path | str | Sequence[Mapping[str, Any]],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: Path | str | None = None,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Verdicts:
+    """Judge pairs of responses by ``judge.protocol``: ``rows`` of the result has a dict for each.
+
+    ``rows`` is a file, or a list of dicts with ``instruction`` and two responses: ``response_a``
+    and ``response_b``, ``left`` and ``right``, or ``chosen`` and ``rejected``; with the last,
+    ``agreement`` says how often the judges agree.
+    """
+    loaded = _loaded(config, overrides, "judge")
+    if isinstance(rows, str | Path):
+        cases = read_cases(str(rows), loaded)
+    else:
+        given = tuple(Row(number, dict(row)) for number, row in enumerate(rows, start=1))
+        cases = cases_of(Table("rows", given), loaded)
+    with folder_or_scratch(out) as folder:
+        return judge_file(loaded, cases, folder, progress=progress, workshop=workshop)
+
+
+def synthesise(
+    config: Config | Path | str,
+    member: str,
+    count: int,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: Path | str | None = None,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+    **wish: Any,
+) -> Synthesis:
+    """Let a member invent instructions (Magpie); ``rows`` of the result are what was kept.
+
+    Further arguments are those of :class:`phalanx.synthesis.Wish`: ``system``, ``rater``, ...
+    """
+    loaded = _loaded(config, overrides, "synthesise")
+    with folder_or_scratch(out) as folder:
+        wanted = Wish(member, count, **wish)
+        return synthesise_to(loaded, folder, wanted, progress=progress, workshop=workshop)
+
+
+def _loaded(
+    config: Config | Path | str, overrides: Sequence[str] | Mapping[str, Any], purpose: Purpose
+) -> Config:
+    if isinstance(config, Config):
+        return config
+    return load_config(config, overrides, purpose=purpose)
+
+
+@contextmanager
+def folder_or_scratch(out: Path | str | None) -> Iterator[Path]:
+    """The folder that was named, or one that is gone afterwards."""
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory(prefix="phalanx-") as scratch:
+        yield Path(scratch)
+
+
+def _instruction(prompt: str | Sequence[Mapping[str, str]], number: int) -> Instruction:
+    """A prompt of one's own; its number keeps repeated ones apart."""
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    roles = [turn.get("role") for turn in turns]
+    expected = ["user", "assistant"] * (len(turns) // 2) + ["user"]
+    if roles != expected:
+        raise ConfigError(
+            f"prompt {number}: expected turns of user and assistant, beginning and ending with "
+            f"the user, got {roles}"
+        )
+    first, *later = (Message(turn["role"], turn["content"]) for turn in turns)
+    return Instruction(content_id(number, turns), first.content, later=tuple(later))

@@ -3,7 +3,7 @@
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``.
 """
 
-from phalanx.cli import runs, search
+from phalanx.cli import asking, runs, search
 from phalanx.cli.base import app, main
 
-__all__ = ["app", "main", "runs", "search"]
+__all__ = ["app", "asking", "main", "runs", "search"]

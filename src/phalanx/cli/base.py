@@ -6,14 +6,15 @@ import os
 import sqlite3
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from phalanx.errors import PhalanxError
+from phalanx.errors import Interrupted, PhalanxError
 from phalanx.version import __version__
 
 app = typer.Typer(
@@ -54,12 +55,22 @@ def _root(
     pass
 
 
-def load(source: str, overrides: Sequence[str] | None):
-    """The configuration of a run, with every fault in one message."""
-    from phalanx.config import load as read
-    from phalanx.plan import content_faults
+def load(source: str, overrides: Sequence[str] | None, purpose: str = "run"):
+    """The configuration of a run, or of another command, with every fault in one message."""
+    from phalanx.api import load_config
 
-    return read(source, overrides or [], also=(content_faults,))
+    return load_config(source, overrides or [], purpose=purpose)
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """The second Ctrl-C stops at once; it is a message, too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped at once; everything recorded is kept, and the same command goes on from there"
+        ) from None
 
 
 def main() -> None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, Quiet, RunFolder, Source, app, load, out
-from phalanx.errors import Interrupted
+from phalanx.cli.base import Overrides, Quiet, RunFolder, Source, app, load, out, stopping
 
 
 @app.command()
@@ -166,11 +165,8 @@ def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quie
     progress = for_terminal(quiet=quiet)
     progress.say(f"Run folder: {folder}")
     try:
-        align(config, folder, progress=progress)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "stopped at once; everything recorded is kept, and the same command goes on from there"
-        ) from None
+        with stopping():
+            align(config, folder, progress=progress)
     finally:
         progress.finish()
     _show(open_run(folder), None)

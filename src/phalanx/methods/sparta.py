@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phalanx.collective.aggregation import estimate_reliability, outcome, spreads
-from phalanx.collective.judging import judge_requests, read_judgment
 from phalanx.collective.matchmaking import match
+from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.preference import make_pairs
 from phalanx.collective.reputation import fade, update_all
 from phalanx.config.schema import AggregateSettings, AnswerSettings, Config
@@ -52,8 +51,16 @@ class _Answers:
     def text(self, duel: Duel, name: str) -> str:
         return self.responses[duel.id, name].text or ""
 
-    def gap(self, duel: Duel) -> str:
-        """Why this duel cannot be judged, or ""."""
+    def texts(self, duel: Duel) -> tuple[str, str]:
+        return (self.text(duel, duel.left), self.text(duel, duel.right))
+
+    def settled(self, duels: Sequence[Duel]) -> dict[str, Outcome]:
+        """Outcomes of the duels that need no judge."""
+        found = {duel.id: unjudged(duel, self.texts(duel), self._gap(duel)) for duel in duels}
+        return {key: outcome for key, outcome in found.items() if outcome is not None}
+
+    def _gap(self, duel: Duel) -> str:
+        """Whose response is missing and why, or ""."""
         for side, name in zip(("left", "right"), duel.contestants, strict=True):
             response = self.responses[duel.id, name]
             if response.error:
@@ -61,10 +68,6 @@ class _Answers:
             if not self.text(duel, name).strip():
                 return f"{side}: empty response"
         return ""
-
-    def identical(self, duel: Duel) -> bool:
-        left, right = (self.text(duel, name).strip() for name in duel.contestants)
-        return left == right
 
 
 def _sampling(settings: AnswerSettings) -> Sampling:
@@ -107,27 +110,21 @@ def _asked_judges(
 
 
 def _judge(
-    duels: Sequence[Duel], answers: _Answers, iteration: Iteration, ask: Ask, config: Config
+    duels: Sequence[Duel],
+    answers: _Answers,
+    settled: dict[str, Outcome],
+    iteration: Iteration,
+    ask: Ask,
+    config: Config,
 ) -> list[Judgment]:
-    """Judgments of every duel that can be judged; identical responses need no judge."""
-    asked: list[tuple[Duel, Member, list[Request]]] = []
+    """Judgments of every duel that is not settled yet."""
     judges = judges_among(iteration.members)
-    for duel in duels:
-        if answers.gap(duel) or answers.identical(duel):
-            continue
-        texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
-        for judge in _asked_judges(duel, judges, iteration, config):
-            requests = judge_requests(
-                duel, texts, judge, config.judge, seed_parts=(iteration.seed, iteration.number)
-            )
-            asked.append((duel, judge, requests))
-    replies = iter(ask("judge", [request for _, _, requests in asked for request in requests]))
-    judgments = []
-    for duel, judge, requests in asked:
-        texts = (answers.text(duel, duel.left), answers.text(duel, duel.right))
-        mine = [next(replies) for _ in requests]
-        judgments.append(read_judgment(duel, texts, judge, config.judge, mine))
-    return judgments
+    asked = [
+        (duel, answers.texts(duel), _asked_judges(duel, judges, iteration, config))
+        for duel in duels
+        if duel.id not in settled
+    ]
+    return judge_duels(asked, config.judge, ask, place=(iteration.seed, iteration.number))
 
 
 def _aggregate_settings(config: Config) -> AggregateSettings:
@@ -139,40 +136,21 @@ def _aggregate_settings(config: Config) -> AggregateSettings:
 
 def _outcomes(
     duels: Sequence[Duel],
-    answers: _Answers,
+    settled: dict[str, Outcome],
     judgments: Sequence[Judgment],
     iteration: Iteration,
     config: Config,
 ) -> tuple[dict[str, Outcome], dict[str, float]]:
     """Every duel's outcome, and the judges' reliability as estimated from this iteration."""
-    settings = _aggregate_settings(config)
-    judges = [member.name for member in iteration.members if "judge" in member.roles]
-    reliability = estimate_reliability(duels, judgments, judges)
-    spread = spreads(judgments) if settings.standardise else {}
-    reputations = {name: standing.value for name, standing in iteration.standings.items()}
-    of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in duels}
-    for judgment in judgments:
-        of_duel[judgment.duel_id].append(judgment)
-    outcomes = {}
-    for duel in duels:
-        gap = answers.gap(duel)
-        if gap:
-            outcomes[duel.id] = Outcome(duel.id, "unanswered", reason=gap)
-        elif answers.identical(duel):
-            outcomes[duel.id] = Outcome(duel.id, "tie", reason="identical responses",
-                                        score_left=0.0, score_right=0.0)  # fmt: skip
-        else:
-            outcomes[duel.id] = outcome(
-                duel,
-                of_duel[duel.id],
-                num_asked=len(of_duel[duel.id]),
-                settings=settings,
-                quorum=config.judge.quorum,
-                reputations=reputations,
-                reliability=reliability,
-                spread=spread,
-            )
-    return outcomes, reliability
+    return decide(
+        duels,
+        settled,
+        judgments,
+        [member.name for member in judges_among(iteration.members)],
+        _aggregate_settings(config),
+        quorum=config.judge.quorum,
+        reputations={name: standing.value for name, standing in iteration.standings.items()},
+    )
 
 
 def _metrics(
@@ -227,8 +205,9 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     replies = ask("answer", requests)
     sides = [(duel.id, name) for duel in duels for name in duel.contestants]
     answers = _Answers(dict(zip(sides, replies, strict=True)))
-    judgments = _judge(duels, answers, iteration, ask, config)
-    outcomes, reliability = _outcomes(duels, answers, judgments, iteration, config)
+    settled = answers.settled(duels)
+    judgments = _judge(duels, answers, settled, iteration, ask, config)
+    outcomes, reliability = _outcomes(duels, settled, judgments, iteration, config)
     faded = fade(
         getattr(config.reputation, "fade", "none"),
         iteration.faded,

@@ -1,0 +1,446 @@
+"""Judging pairs of responses that are in a file: by the pool's judges, or by the mixture.
+
+Each row is a duel between two responses from elsewhere. Where the file says which one is better
+(``chosen``/``rejected``), the verdicts say how often the judges agree with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phalanx import pool
+from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
+from phalanx.collective import moa_reward
+from phalanx.collective.moa_reward import Panel, panel_from
+from phalanx.collective.panel import decide, judge_duels, unjudged
+from phalanx.collective.reputation import initial_standing
+from phalanx.config.schema import AggregateSettings, Config
+from phalanx.errors import ConfigError, JudgmentError
+from phalanx.identity import content_id, derived_random
+from phalanx.rows import BadRow, Row, Table, read_rows
+from phalanx.sources import clean_text
+from phalanx.statistics import Interval, wilson
+from phalanx.types import (
+    Duel,
+    Instruction,
+    IterationResult,
+    Judgment,
+    Member,
+    Outcome,
+    Progress,
+)
+from phalanx.workshop import Workshop
+
+MOA = "moa"
+Texts = tuple[str, str]
+PROMPTS = ("instruction", "prompt", "question")
+SIDES = (("response_a", "response_b"), ("chosen", "rejected"), ("left", "right"))
+"""Names of the two columns with responses; ``chosen`` is the better one, as the file says."""
+LABELLED = ("chosen", "rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: an instruction and two responses, named by their columns."""
+
+    line: int
+    instruction: Instruction
+    texts: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """What a file holds. ``sides`` are the columns of the left and the right response."""
+
+    where: str
+    sides: tuple[str, str]
+    rows: tuple[Case, ...]
+    skipped: tuple[BadRow, ...] = ()
+
+    @property
+    def labelled(self) -> bool:
+        return self.sides == LABELLED
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often a judge (or all of them together) prefers what the file prefers.
+
+    ``decided`` rows have a winner, ``agreed`` of them the file's; ``interval`` is Wilson's, of
+    the share among the decided rows. ``total`` counts ties and missing verdicts, too.
+    """
+
+    agreed: int
+    decided: int
+    total: int
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.agreed, self.decided)
+
+    def __str__(self) -> str:
+        if not self.decided:
+            return f"no row of {self.total} was decided"
+        low, high = self.interval
+        return (
+            f"agrees in {self.agreed} of {self.decided} decided rows, "
+            f"{self.agreed / self.decided:.1%} (95 % interval {low:.1%} to {high:.1%}); "
+            f"{self.total - self.decided} of {self.total} not decided"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLine:
+    """One judge's account: judgments, how many could not be read, how many contradicted
+    themselves when the order was swapped, and its agreement with the file."""
+
+    name: str
+    judgments: int
+    unreadable: int
+    flipped: int
+    agreement: Agreement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """``rows`` has a line for every row of the file; ``statuses`` counts their outcomes."""
+
+    rows: tuple[dict[str, Any], ...]
+    statuses: dict[str, int]
+    judges: tuple[JudgeLine, ...]
+    agreement: Agreement | None
+    spent: Spent
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def read_cases(path: str, config: Config) -> Cases:
+    """The rows of a file (any format that instructions may have), each with two responses.
+
+    A response may be a text, or a conversation that ends with it; so may the instruction, if it
+    has one user turn. Raises ConfigError for missing columns and, unless
+    ``instructions.bad_rows`` is ``skip``, for rows that cannot be used, listing all of them.
+    """
+    return cases_of(read_rows(path, split=config.instructions.split), config)
+
+
+def cases_of(table: Table, config: Config) -> Cases:
+    """:func:`read_cases` of rows that are at hand."""
+    prompt, sides = _columns(table.where, table.rows, config.instructions.column)
+    rows: list[Case] = []
+    bad = list(table.bad)
+    for row in table.rows:
+        try:
+            text = _prompt(row.fields.get(prompt), prompt)
+            texts = [_response(row.fields.get(side), side) for side in sides]
+        except ValueError as error:
+            bad.append(BadRow(row.line, str(error)))
+            continue
+        domain = row.fields.get("domain")
+        instruction = Instruction(content_id(text), text, domain if isinstance(domain, str) else "")
+        rows.append(Case(row.line, instruction, (texts[0], texts[1])))
+    bad.sort(key=lambda fault: fault.line)
+    if bad and (config.instructions.bad_rows == "refuse" or not rows):
+        faults = [f"{table.where}:{fault.line}: {fault.reason}" for fault in bad]
+        advice = "" if not rows else " (or set instructions.bad_rows to skip)"
+        raise ConfigError(faults, f"{table.where}: bad rows; mend them{advice}")
+    if not rows:
+        raise ConfigError("there is not one usable row", table.where)
+    return Cases(table.where, sides, tuple(rows), tuple(bad))
+
+
+def _columns(where: str, rows: Sequence[Row], configured: str) -> tuple[str, tuple[str, str]]:
+    """The column of the instruction, and those of the two responses."""
+    found = dict.fromkeys(key for row in rows for key in row.fields)
+    prompt = next((name for name in (configured, *PROMPTS) if name in found), None)
+    sides = [pair for pair in SIDES if pair[0] in found and pair[1] in found]
+    listed = ", ".join(map(repr, found)) or "none"
+    faults = []
+    if prompt is None:
+        known = " or ".join(dict.fromkeys((configured, *PROMPTS)))
+        faults.append(f"no column holds the instruction ({known}); columns found: {listed}")
+    if len(sides) != 1:
+        pairs = ", or ".join(" and ".join(pair) for pair in SIDES)
+        got = "; ".join(" and ".join(pair) for pair in sides) or "none of them"
+        faults.append(f"expected the columns {pairs}; got {got}; columns found: {listed}")
+    if faults or prompt is None:
+        raise ConfigError(faults, where)
+    return prompt, sides[0]
+
+
+def _prompt(value: Any, name: str) -> str:
+    if isinstance(value, list):
+        turns = [turn for turn in map(_turn, value) if turn[0] != "system"]
+        if [role for role, _ in turns] != ["user"]:
+            raise ValueError(f"{name} is a conversation of several turns; judges see one")
+        value = turns[0][1]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} is {'empty' if isinstance(value, str) else 'no text'}")
+    return clean_text(value.strip())
+
+
+def _response(value: Any, name: str) -> str:
+    """A text, which may be empty: an empty response is a finding, not a fault of the file."""
+    if isinstance(value, list):
+        turns = [_turn(turn) for turn in value]
+        if not turns or turns[-1][0] != "assistant":
+            raise ValueError(f"{name} is a conversation that does not end with the assistant")
+        value = turns[-1][1]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is no text")
+    return clean_text(value)
+
+
+def _turn(value: Any) -> tuple[str, str]:
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str):
+        return str(value.get("role")), value["content"]
+    raise ValueError("a turn of a conversation is not {role, content}")
+
+
+# Judging -----------------------------------------------------------------------------------------
+
+
+def judge_file(
+    config: Config,
+    cases: Cases,
+    folder: Path | str,
+    *,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Verdicts:
+    """Judge every row by ``judge.protocol``; the same call on the same folder goes on.
+
+    Duels, judgments and outcomes are recorded as those of iteration 1. Raises JudgmentError where
+    not one row that judges saw has an outcome, or more judgments than ``judge.max_unreadable``
+    could not be read.
+    """
+    by_mixture = config.judge.protocol == MOA
+    members = pool.members_from(config)
+    refuse_unmade(config, _members_of(panel_from(config, members)) if by_mixture else members)
+    with asking(
+        config,
+        folder,
+        kind="judge",
+        inputs=content_id("judge", cases.sides, cases.rows),
+        instructions=[case.instruction for case in cases.rows],
+        facts={"num_iterations": "1"},
+        progress=progress,
+        workshop=workshop,
+    ) as place:
+        duels = _duels(cases)
+        settled = {
+            duel.id: outcome
+            for duel, case in zip(duels, cases.rows, strict=True)
+            if (outcome := unjudged(duel, case.texts)) is not None
+        }
+        open_ = [
+            (duel, case.texts)
+            for duel, case in zip(duels, cases.rows, strict=True)
+            if duel.id not in settled
+        ]
+        judgments = (_by_mixture if by_mixture else _by_judges)(place, open_)
+        outcomes = _outcomes(place, duels, settled, judgments)
+        _refuse_unreadable(judgments, outcomes, settled, config)
+        if place.ledger.state(1) is None:
+            result = IterationResult(
+                duels=tuple(duels),
+                judgments=tuple(judgments),
+                outcomes=tuple(outcomes),
+                metrics=_metrics(judgments, outcomes),
+            )
+            place.ledger.record_iteration(1, result)
+            place.ledger.put("finished", "yes")
+        return _verdicts(cases, duels, judgments, outcomes, spent(place))
+
+
+def _members_of(panel: Panel) -> tuple[Member, ...]:
+    return (*panel.proposers, panel.aggregator, panel.selector)
+
+
+def _duels(cases: Cases) -> list[Duel]:
+    """A duel a row, between ``file#chosen`` and ``file#rejected``: no member has such a name."""
+    left, right = (f"file#{side}" for side in cases.sides)
+    return [
+        Duel(content_id("judge", number, case), case.instruction, left, right, matched="ranking")
+        for number, case in enumerate(cases.rows)
+    ]
+
+
+def _by_judges(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgment]:
+    """Every judge of the pool, or ``judge.per_duel`` of them, on every duel."""
+    config = place.config
+    judges = pool.judges(place.ledger.members())
+    asked = [(duel, texts, _asked_judges(duel, judges, config)) for duel, texts in duels]
+    return judge_duels(asked, config.judge, place.ask(1), place=("judge", config.seed))
+
+
+def _asked_judges(duel: Duel, judges: Sequence[Member], config: Config) -> Sequence[Member]:
+    count = config.judge.per_duel
+    if count is None or count >= len(judges):
+        return judges
+    return derived_random("judges", config.seed, duel.id).sample(list(judges), count)
+
+
+def _by_mixture(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgment]:
+    """The panel of ``reward`` on every duel; criteria are chosen once an instruction."""
+    panel = panel_from(place.config, place.ledger.members())
+    ask, where = place.ask(1), ("judge", place.config.seed)
+    once = {duel.instruction.id: duel.instruction for duel, _ in duels}
+    choices = moa_reward.choose(panel, list(once.values()), ask, place=where)
+    texts = [pair for _, pair in duels]
+    heard = moa_reward.judge_duels(
+        panel, [duel for duel, _ in duels], texts, choices, ask, place=where
+    )
+    return list(heard.judgments)
+
+
+def _outcomes(
+    place: Asking, duels: list[Duel], settled: dict[str, Outcome], judgments: list[Judgment]
+) -> list[Outcome]:
+    """By ``aggregate``; the mixture is one judge, whose verdict needs no weight."""
+    config = place.config
+    names = [judge.name for judge in pool.judges(place.ledger.members())]
+    given = pool.starting_reputations(config)
+    reputations = {
+        name: initial_standing(config.reputation, given.get(name)).value for name in names
+    }
+    settings = config.aggregate
+    if config.judge.protocol == MOA:
+        names, settings = [moa_reward.JUDGE], AggregateSettings(rule="mean")
+    outcomes, _ = decide(
+        duels,
+        settled,
+        judgments,
+        names,
+        settings,
+        quorum=config.judge.quorum,
+        reputations=reputations,
+    )
+    return [outcomes[duel.id] for duel in duels]
+
+
+def _refuse_unreadable(
+    judgments: Sequence[Judgment],
+    outcomes: Sequence[Outcome],
+    settled: Mapping[str, Outcome],
+    config: Config,
+) -> None:
+    judged = [outcome for outcome in outcomes if outcome.duel_id not in settled]
+    unreadable = [judgment for judgment in judgments if not judgment.readable]
+    lost = all(outcome.status == "no_quorum" for outcome in judged)
+    limit = config.judge.max_unreadable
+    if limit < 1 and judged and (lost or len(unreadable) > limit * len(judgments)):
+        reasons = sorted({judgment.reason for judgment in unreadable})
+        raise JudgmentError(
+            f"{len(unreadable)} of {len(judgments)} judgments could not be read (limit "
+            f"{limit:.0%}), for example: {'; '.join(reasons[:3])}. Use a judge that follows the "
+            "prompt, judge.protocol: expected or likelihood, or raise judge.max_unreadable; the "
+            "responses are kept"
+        )
+
+
+def _metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    statuses = Counter(outcome.status for outcome in outcomes)
+    return {
+        "num_duels": len(outcomes),
+        "num_judgments": len(judgments),
+        "num_unreadable": sum(not judgment.readable for judgment in judgments),
+        "num_flipped": sum(judgment.flipped for judgment in judgments),
+        **{f"num_{status}": count for status, count in sorted(statuses.items())},
+    }
+
+
+# Verdicts ----------------------------------------------------------------------------------------
+
+
+def _verdicts(
+    cases: Cases,
+    duels: Sequence[Duel],
+    judgments: Sequence[Judgment],
+    outcomes: Sequence[Outcome],
+    cost: Spent,
+) -> Verdicts:
+    of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in duels}
+    for judgment in judgments:
+        of_duel[judgment.duel_id].append(judgment)
+    rows = [
+        _row(case, cases.sides, outcome, of_duel[outcome.duel_id])
+        for case, outcome in zip(cases.rows, outcomes, strict=True)
+    ]
+    rows += [
+        {"line": bad.line, "status": "bad row", "winner": None, "reason": bad.reason}
+        for bad in cases.skipped
+    ]
+    rows.sort(key=lambda row: row["line"])
+    statuses = Counter(row["status"] for row in rows)
+    names = dict.fromkeys(judgment.judge for judgment in judgments)
+    lines = [_line(name, [j for j in judgments if j.judge == name], cases) for name in names]
+    return Verdicts(
+        rows=tuple(rows),
+        statuses=dict(statuses.most_common()),
+        judges=tuple(lines),
+        agreement=_agreement([_sign_of(o) for o in outcomes]) if cases.labelled else None,
+        spent=cost,
+    )
+
+
+def _row(
+    case: Case, sides: tuple[str, str], outcome: Outcome, judgments: Sequence[Judgment]
+) -> dict[str, Any]:
+    """A verdict as a line of a file, in the words of the file's columns."""
+    left, right = sides
+    return {
+        "line": case.line,
+        "instruction": case.instruction.text,
+        "status": outcome.status,
+        "winner": {"left": left, "right": right, None: None}[outcome.winner],
+        "scores": {left: outcome.score_left, right: outcome.score_right},
+        "agreement": outcome.agreement,
+        "num_judges": outcome.num_judges,
+        "num_missing": outcome.num_missing,
+        "reason": outcome.reason,
+        "judges": [
+            {
+                "judge": judgment.judge,
+                "protocol": judgment.protocol,
+                "scores": {left: judgment.score_left, right: judgment.score_right},
+                "flipped": judgment.flipped,
+                "flags": list(judgment.flags),
+                "reason": judgment.reason,
+            }
+            for judgment in judgments
+        ],
+    }
+
+
+def _line(name: str, judgments: Sequence[Judgment], cases: Cases) -> JudgeLine:
+    return JudgeLine(
+        name=name,
+        judgments=len(judgments),
+        unreadable=sum(not judgment.readable for judgment in judgments),
+        flipped=sum(judgment.flipped for judgment in judgments),
+        agreement=_agreement([_sign(j) for j in judgments]) if cases.labelled else None,
+    )
+
+
+def _sign(judgment: Judgment) -> int:
+    """1: the left response is better; 0: a tie, or not readable."""
+    left, right = judgment.score_left, judgment.score_right
+    if left is None or right is None:
+        return 0
+    return (left > right) - (left < right)
+
+
+def _sign_of(outcome: Outcome) -> int:
+    return {"left": 1, "right": -1, None: 0}[outcome.winner]
+
+
+def _agreement(signs: Sequence[int]) -> Agreement:
+    """Of a file whose left response is the better one."""
+    decided = sum(sign != 0 for sign in signs)
+    return Agreement(sum(sign > 0 for sign in signs), decided, len(signs))
