@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from phalanx.collective.designs import Design, choose, front, latest
 from phalanx.config import load
@@ -20,6 +22,7 @@ from phalanx.report.trials import block, fragment, trials_table
 from phalanx.search import dev_items, search
 from phalanx.workshop import Workshop
 from tests.search_pool import Pool, run, write_config
+from tests.tiny import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = Design((("ada", "bob"),), "cora")
@@ -36,11 +39,9 @@ def count(folder: Path, table: str = "responses") -> int:
 
 
 def drawn(found) -> str:
-    from rich.console import Console
-
-    console = Console(width=100, record=True, quiet=True)
-    console.print(trials_table(found))
-    return console.export_text()
+    text = io.StringIO()
+    Console(width=100, file=text).print(trials_table(found))
+    return text.getvalue()
 
 
 @pytest.mark.parametrize("strategy", ["halving", "bayes"])
@@ -303,3 +304,29 @@ search: {{trials: 6, items: 12}}
                                      str(tmp_path / "short")])  # fmt: skip
     assert short.exit_code == 0, short.output
     assert "search.calls is 7" in " ".join(short.output.split())
+
+
+def test_a_search_on_real_models(tmp_path):
+    """Tiny random ones: they know nothing, but are asked, share proposals and are counted."""
+    bases = [make_tiny(tmp_path / name, seed=seed) for seed, name in enumerate(("a", "b"))]
+    path = tmp_path / "search.yaml"
+    path.write_text(
+        f"""
+pool:
+  members:
+    - {{name: ada, model: {bases[0]}}}
+    - {{name: bob, model: {bases[1]}}}
+mixture: {{propose: {{max_new_tokens: 4}}}}
+evaluate: {{tasks: [{{name: skills, source: "builtin:skills", limit: 4}}], max_new_tokens: 4}}
+search: {{trials: 6, items: 6, max_layers: 2, max_samples: 2}}
+resources: {{threads: 1}}
+""",
+        encoding="utf-8",
+    )
+    config = load(path, purpose="search")
+    found = search(config, tmp_path / "search")
+    assert found.stopped == ""
+    assert len(latest(found.trials)) == 6
+    assert all(trial.tokens > trial.calls for trial in found.trials)
+    assert found.calls == sum(trial.new_calls for trial in found.trials)
+    assert not any("unanswered (failed)" in trial.note for trial in found.trials)
