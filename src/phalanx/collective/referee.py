@@ -98,7 +98,7 @@ def rank_by(
     if settings.protocol == "pairwise":
         by_judge = ByJudge(member, settings, ask, place)
         return _by_duels(gathered, by_judge, judge, config, place)
-    if member.engine == "reward" and _is_ranker(gathered, member, settings, ask, place):
+    if settings.protocol == "reward" and _is_ranker(gathered, member, settings, ask, place):
         return _by_duels(gathered, ByRanker(member, ask, place), judge, config, place)
     return _by_scores(gathered, member, settings, ask, place)
 
@@ -106,7 +106,8 @@ def rank_by(
 def _settings(judge: Member, settings: JudgeSettings) -> JudgeSettings:
     if judge.engine == "reward":
         return settings.model_copy(update={"protocol": "reward", "template": None})
-    if settings.protocol in ("reward", "moa"):
+    scripted_reward = settings.protocol == "reward" and judge.engine == "scripted"
+    if settings.protocol in ("reward", "moa") and not scripted_reward:
         raise ConfigError(
             f"judge.protocol is {settings.protocol!r}, by which {judge.name!r} (engine "
             f"{judge.engine}) cannot rank responses; name a member with engine: reward, name "
