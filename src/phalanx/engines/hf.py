@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.engines.hf_batches import cut, halving, padded
 from phalanx.engines.hf_options import OptionTree, Path
-from phalanx.engines.hf_prompts import Prompt, encoder, shorten
+from phalanx.engines.hf_prompts import Prompt, encoder, not_a_reward_model, shorten
 from phalanx.engines.hf_writing import write
 from phalanx.engines.streaming import TokenStream
 from phalanx.errors import EngineError, PhalanxError
@@ -206,11 +206,6 @@ class HFEngine:
         if isinstance(prompt, Failure):
             return prompt
         return _Job(position, request, prompt, tree, completion)
-
-
-def not_a_reward_model(member: Member) -> Failure:
-    text = f"{member.name} writes text and has no reward to give; ask a member of engine reward"
-    return Failure("engine", text)
 
 
 def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.chat import ChatFormat
-from phalanx.types import Failure, Message, Request, UserTurn, Want
+from phalanx.types import Failure, Member, Message, Request, UserTurn, Want
 
 SMALLEST_PART = 16
 """Tokens that a shortened part keeps at least."""
@@ -45,6 +45,11 @@ Encode = Callable[[Sequence[Message]], list[int]]
 def encoder(chat: ChatFormat, want: Want) -> Encode:
     """How a conversation becomes the prompt of a request that wants this."""
     return chat.user_turn_ids if isinstance(want, UserTurn) else chat.prompt_ids
+
+
+def not_a_reward_model(member: Member) -> Failure:
+    text = f"{member.name} writes text and has no reward to give; ask a member of engine reward"
+    return Failure("engine", text)
 
 
 def shorten(

@@ -20,7 +20,7 @@ RENAME = "max_completion_tokens"
 FEWER = "top_logprobs 5"
 WITHOUT = "without "
 # Parts that an answer can do without; the server's own default then applies.
-_SPARE = ("temperature", "top_p", "top_k", "seed")
+_SPARE = ("temperature", "top_p", "top_k", "seed", "stream_options", "stream")
 # Servers accept at least 31 bits.
 _SEED_MASK = 0x7FFFFFFF
 _SYSTEM = re.compile(

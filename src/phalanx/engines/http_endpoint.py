@@ -16,6 +16,7 @@ from phalanx.engines.http_body import in_words
 from phalanx.engines.http_limits import Gate, backoff
 from phalanx.engines.http_reading import Reading, read_reply, read_usage
 from phalanx.engines.http_secret import Secret
+from phalanx.engines.http_stream import BrokenOff, Listener
 from phalanx.errors import BudgetError, EngineError, MissingPackage, PhalanxError
 from phalanx.types import Failure
 
@@ -203,12 +204,14 @@ class Endpoint:
         epoch: int | None = None,
         most_errors: int | None = None,
         failed: Callable[[], None] = lambda: None,
+        listener: Listener | None = None,
     ) -> Reading:
         """Send the body until a reading with the verdict ``ok`` or ``wrong`` comes back.
 
         ``place`` derives the jitter; ``epoch`` is given where the caller has entered the gate for
         the first try already; ``most_errors`` bounds the replies of status 500 and above;
-        ``failed`` is called after each try that came to nothing. Raises
+        ``failed`` is called after each try that came to nothing; ``listener`` hears a body with
+        ``stream``, and once it has shown something there is no other try. Raises
         GaveUp, Dropped, BudgetError, and EngineError where the server refuses the key, does not
         know the model, or is silent for too long.
         """
@@ -218,7 +221,7 @@ class Endpoint:
             if epoch is None:
                 epoch = await self.gate.enter(usual.tokens, again=True)
             try:
-                reading = await self._once(body, worst, usual, stopped, epoch)
+                reading = await self._once(body, worst, usual, stopped, epoch, listener)
                 if reading.verdict in ("ok", "wrong"):
                     return reading
                 self._refuse(reading, str(body["model"]))
@@ -232,7 +235,7 @@ class Endpoint:
                 epoch = None
             self._account.retried(self.name, cause)
             failed()
-            if tries.over:
+            if tries.over or (listener is not None and listener.began):
                 raise GaveUp(self._gave_up(tries.sent, cause, what), tries.by_errors)
             if stopped():
                 raise Dropped
@@ -254,6 +257,7 @@ class Endpoint:
         usual: Cost,
         stopped: Callable[[], bool],
         epoch: int,
+        listener: Listener | None = None,
     ) -> Reading:
         """One try inside the gate. Raises Lost where no reply comes."""
         await self._reserve(worst, stopped)
@@ -264,7 +268,7 @@ class Endpoint:
             self._heard_at = time.monotonic()
         self.sending.add(task)
         try:
-            status, headers, content = await self._send(body)
+            status, headers, content = await self._send(body, listener)
             self._heard()
             reading = self._allowed(self._read(status, headers, content))
             real = _real(reading, status, content, usual)
@@ -291,26 +295,35 @@ class Endpoint:
                 raise Dropped
             await asyncio.sleep(_POLL_S)
 
-    async def _send(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+    async def _send(
+        self, body: Mapping[str, Any], listener: Listener | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
         client = self._open()
         import openai
 
         fields = dict(body)
-        model, messages = fields.pop("model"), fields.pop("messages")
+        sent = {
+            "model": fields.pop("model"),
+            "messages": fields.pop("messages"),
+            "extra_body": fields,
+            "extra_headers": self._headers(),
+        }
+        chat = client.chat.completions
         try:
             async with asyncio.timeout(self.settings.timeout):
-                raw = await client.chat.completions.with_raw_response.create(
-                    model=model,
-                    messages=messages,
-                    extra_body=fields,
-                    extra_headers=self._headers(),
-                )
+                if listener is not None:
+                    async with chat.with_streaming_response.create(**sent) as reply:
+                        content = await listener.body_of(reply)
+                        return reply.status_code, _lower(reply.headers), content
+                raw = await chat.with_raw_response.create(**sent)
         except openai.APIStatusError as error:
             return error.status_code, _lower(error.response.headers), error.response.content
         except TimeoutError:
             raise Lost("timeout", f"no reply within {self.settings.timeout:g} s") from None
         except openai.APIConnectionError as error:
             raise self._lost(error) from None
+        except BrokenOff as error:
+            raise Lost("cut", clean_text(self.secret.hide(str(error)))[0][:300]) from None
         return raw.status_code, _lower(raw.headers), raw.http_response.content
 
     def _lost(self, error: Exception) -> Lost:

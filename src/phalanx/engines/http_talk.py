@@ -12,6 +12,7 @@ from phalanx.engines.http_account import costs
 from phalanx.engines.http_body import adaptation, build, named_in, sampling_fields
 from phalanx.engines.http_endpoint import FORBIDDEN, Endpoint, GaveUp
 from phalanx.engines.http_reading import Completion, Reading, read_completion, read_usage
+from phalanx.engines.http_stream import FIELDS, Listener
 from phalanx.types import Failure, Message, Options, Request, Response, Sampling
 
 T = TypeVar("T")
@@ -25,8 +26,8 @@ class Talk:
     """Turns a request into bodies and the replies into its response.
 
     ``options_tokens`` is the most that may be written, reasoning included, before an option;
-    ``epoch`` is the gate's, entered by the caller for the first body. The tokens of everything that
-    was sent for the request are added up.
+    ``epoch`` is the gate's, entered by the caller for the first body; ``listener`` hears a text
+    while it is written. The tokens of everything that was sent for the request are added up.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Talk:
         options_tokens: int,
         stopped: Callable[[], bool],
         epoch: int | None,
+        listener: Listener | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.request = request
@@ -43,6 +45,7 @@ class Talk:
         self._options_tokens = options_tokens
         self._stopped = stopped
         self._epoch = epoch
+        self._listener = listener
         self._tokens_in = 0
         self._tokens_out = 0
         self._failed_once = asyncio.Event()
@@ -81,14 +84,19 @@ class Talk:
 
     async def _sampled(self, want: Sampling) -> Response:
         fields = sampling_fields(want, self.request.seed)
+        if self._listener is not None:
+            fields |= FIELDS
         reading = await self._say(self.request.messages, fields)
         if reading.verdict == "wrong":
             return self._response(error=self._refusal(reading))
         completion = self._read(reading, want.max_new_tokens)
         if completion.failure:
             return self._response(error=completion.failure, flags=completion.flags)
+        shown = self._listener.finish(completion.text) if self._listener else ()
         return self._response(
-            text=completion.text, finish_reason=completion.finish_reason, flags=completion.flags
+            text=completion.text,
+            finish_reason=completion.finish_reason,
+            flags=(*completion.flags, *shown),
         )
 
     # Options -------------------------------------------------------------------------------------
@@ -213,7 +221,13 @@ class Talk:
             body = build(self.model, messages, fields, adaptations, settings.extra)
             epoch, self._epoch = self._epoch, None
             reading = await self.endpoint.deliver(
-                body, self.request.id, self._stopped, epoch, most_errors, self._failed_once.set
+                body,
+                self.request.id,
+                self._stopped,
+                epoch,
+                most_errors,
+                self._failed_once.set,
+                self._listener,
             )
             if reading.verdict == "ok" or reading.too_long or reading.cause == FORBIDDEN:
                 return reading

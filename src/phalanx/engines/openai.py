@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,10 +19,11 @@ from phalanx.config.rules_served import fault_in_key
 from phalanx.config.schema import BudgetSettings, EndpointSettings
 from phalanx.engines.http_account import Account
 from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
+from phalanx.engines.http_stream import Listener
 from phalanx.engines.http_talk import Talk, estimate, modes_for
 from phalanx.engines.http_work import HttpWork, Place
 from phalanx.errors import EngineError
-from phalanx.types import Failure, Likelihood, Member, Options, Request, Response, Work
+from phalanx.types import Failure, Member, Options, Request, Response, Sampling, Work
 
 _POLL_S = 0.2
 # Probings of one model that may come to nothing before its requests go side by side.
@@ -32,7 +34,7 @@ _CLOSE_S = 10.0
 
 
 class OpenAIEngine:
-    """Implements :class:`phalanx.types.ConcurrentEngine`.
+    """Implements :class:`phalanx.types.ConcurrentEngine`, and :meth:`stream`.
 
     ``environ`` holds the keys that endpoints name. ``options_tokens`` is the most that a judge may
     write, reasoning included, where its options cannot be read off after a given start
@@ -87,6 +89,28 @@ class OpenAIEngine:
         crew.begin(lambda: self._run(work, crew))
         return work
 
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """Answer one Sampling request; ``show`` gets the text as it comes, in the caller's thread.
+
+        It is counted like any other request. Trouble after the first piece is a failure: nothing is
+        shown twice. Raises what breaks the engine.
+        """
+        endpoint = self._endpoint_of(request.member)
+        if not isinstance(request.want, Sampling):
+            raise ValueError(f"only a Sampling request can be streamed, not {request.want.kind}")
+        pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        told = asyncio.run_coroutine_threadsafe(
+            self._streamed(request, endpoint, pieces.put), self._running_loop()
+        )
+        told.add_done_callback(lambda _: pieces.put(None))
+        try:
+            while (piece := pieces.get()) is not None:
+                show(piece)
+        except BaseException:
+            told.cancel()
+            raise
+        return told.result()
+
     def facts(self) -> dict[str, str]:
         """What every endpoint has cost since the run began, and what was learnt about it."""
         return self._account.facts()
@@ -133,6 +157,18 @@ class OpenAIEngine:
             self._thread.start()
         return self._loop
 
+    async def _streamed(
+        self, request: Request, endpoint: Endpoint, show: Callable[[str], None]
+    ) -> Response:
+        endpoint.begin()
+        epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
+        listener = Listener(show, endpoint.secret)
+        talk = Talk(endpoint, request, self._options_tokens, lambda: False, epoch, listener)
+        try:
+            return await talk.answer()
+        finally:
+            talk.release()
+
     async def _shut(self) -> None:
         current = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not current]
@@ -176,9 +212,9 @@ class OpenAIEngine:
     ) -> None:
         """Begin the requests of one endpoint in order, as its gate lets them through."""
         for place, request in owed:
-            if isinstance(request.want, Likelihood):
+            if not isinstance(request.want, Sampling | Options):
                 work.begin(place)
-                work.put(place, _no_likelihood(request, endpoint))
+                work.put(place, _not_here(request, endpoint))
                 continue
             epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
             if work.stopped:
@@ -278,10 +314,22 @@ def _key(settings: EndpointSettings, environ: Mapping[str, str]) -> str:
     return key
 
 
-def _no_likelihood(request: Request, endpoint: Endpoint) -> Response:
-    failure = Failure(
-        "refused",
-        f"{endpoint.title}: an endpoint gives no likelihood of a given text; use judge.protocol: "
-        "expected, or rubric, or pairwise",
-    )
+def _not_here(request: Request, endpoint: Endpoint) -> Response:
+    """What no endpoint can do; it is never sent."""
+    failure = {
+        "likelihood": Failure(
+            "refused",
+            f"{endpoint.title}: an endpoint gives no likelihood of a given text; use "
+            "judge.protocol: expected, or rubric, or pairwise",
+        ),
+        "user_turn": Failure(
+            "engine",
+            f"{endpoint.title}: an endpoint writes the assistant's turns only; ask a member of "
+            "engine hf (served by vllm or not) for user turns",
+        ),
+        "reward": Failure(
+            "engine",
+            f"{endpoint.title}: an endpoint gives no rewards; ask a member of engine reward",
+        ),
+    }[request.want.kind]
     return Response(request.id, error=failure)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.config.schema import VllmSettings
-from phalanx.engines import vllm_server
+from phalanx.engines import vllm_server, vllm_stream
 from phalanx.engines.vllm_check import check_base
 from phalanx.engines.vllm_names import BaseKey, served_name
 from phalanx.engines.vllm_server import ServedBase, Server
@@ -62,7 +62,7 @@ def _rank(folder: Path) -> int:
 
 @dataclass
 class VllmEngine:
-    """Implements :class:`phalanx.types.ConcurrentEngine` for members served by vLLM.
+    """Implements :class:`phalanx.types.ConcurrentEngine`, and ``stream``, for members that vLLM serves.
 
     ``folder``, below the run's, gets one log for each server (default: a new temporary folder);
     adapters that a server has from the run's folder are ours to unload. ``keep_all`` holds
@@ -108,6 +108,11 @@ class VllmEngine:
         while work.num_open:
             found |= {number: replies[0] for number, replies in work.wait(0.2)}
         return [found[number] for number in range(len(requests))]
+
+    def stream(self, request: Request, show: Callable[[str], None]) -> Response:
+        """Answer one Sampling request; ``show`` gets the text as it comes."""
+        self._join()
+        return vllm_stream.stream(self, request, show)
 
     def facts(self) -> dict[str, str]:
         return {}

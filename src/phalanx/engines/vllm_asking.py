@@ -13,9 +13,17 @@ from typing import Any
 
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.engines.hf_options import OptionTree, Path
-from phalanx.engines.hf_prompts import Prompt, shorten
+from phalanx.engines.hf_prompts import Prompt, encoder, shorten
 from phalanx.errors import EngineError
-from phalanx.types import Failure, FinishReason, Likelihood, Request, Response, Sampling
+from phalanx.types import (
+    Failure,
+    FinishReason,
+    Likelihood,
+    Request,
+    Response,
+    Sampling,
+    UserTurn,
+)
 
 Body = dict[str, Any]
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "length"}
@@ -41,7 +49,7 @@ def prepare(
     """
     want = request.want
     completion: tuple[int, ...] = ()
-    if isinstance(want, Sampling):
+    if isinstance(want, Sampling | UserTurn):
         num_new = want.max_new_tokens
     elif isinstance(want, Likelihood):
         completion = tuple(chat.completion_ids(want.completion, ended=False))
@@ -51,7 +59,7 @@ def prepare(
     else:
         assert tree is not None
         num_new = tree.width + 2  # a token of the tree may have to be read in the prompt
-    prompt = Prompt(chat.prompt_ids(request.messages))
+    prompt = Prompt(encoder(chat, want)(request.messages))
     if len(prompt.ids) + num_new > context:
         shortened = shorten(chat, request, num_new, context)
         if isinstance(shortened, Failure):
@@ -63,7 +71,7 @@ def prepare(
 def sampling_body(job: Job) -> Body:
     """``top_k`` 0 and a temperature of 0 mean the same to vLLM as here: off, and greedy."""
     want = job.request.want
-    assert isinstance(want, Sampling)
+    assert isinstance(want, Sampling | UserTurn)
     return {
         "prompt": job.prompt.ids,
         "max_tokens": want.max_new_tokens,
@@ -71,9 +79,14 @@ def sampling_body(job: Job) -> Body:
         "top_p": want.top_p,
         "top_k": want.top_k,
         "seed": job.request.seed,
-        "stop_token_ids": list(job.chat.stop_ids),
+        "stop_token_ids": list(_stop_ids(job)),
         "return_token_ids": True,
     }
+
+
+def _stop_ids(job: Job) -> tuple[int, ...]:
+    of_user = isinstance(job.request.want, UserTurn)
+    return job.chat.user_stop_ids if of_user else job.chat.stop_ids
 
 
 def broken_off(choice: Mapping[str, Any]) -> Failure | None:
@@ -90,20 +103,22 @@ def read_sampling(job: Job, choice: Mapping[str, Any]) -> Response:
 
     vLLM's ``repetition`` is a limit as well: the text was going round in circles.
     """
-    ids = choice.get("token_ids")
+    ids, stop_ids = choice.get("token_ids"), _stop_ids(job)
     reason = choice.get("finish_reason")
     finish = _FINISH.get(reason) if isinstance(reason, str) else None
     if finish is None:
         text = f"the vLLM server ended the text for a reason that is not known here: {reason!r}"
         return Response(job.request.id, error=Failure("engine", text))
     if isinstance(ids, list):
-        end = next((at for at, token in enumerate(ids) if token in job.chat.stop_ids), None)
+        end = next((at for at, token in enumerate(ids) if token in stop_ids), None)
         ids = ids[:end]
         written = job.chat.decode(ids)
     else:  # a server from before return_token_ids
         written = str(choice.get("text", ""))
         ids = job.chat.completion_ids(written, ended=False)
     text, flags = clean_text(written)
+    if isinstance(job.request.want, UserTurn) and (turn := job.chat.before_marker(text)) != text:
+        text, finish = turn, "stop"  # no control token: the next turn was begun
     return Response(
         job.request.id,
         text=text,

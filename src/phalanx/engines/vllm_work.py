@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.engines import vllm_asking as asking
 from phalanx.engines.hf_options import OptionTree
+from phalanx.engines.hf_prompts import not_a_reward_model
 from phalanx.engines.http_work import HttpWork
 from phalanx.engines.vllm_asking import Body, Job
 from phalanx.engines.vllm_names import BaseKey
 from phalanx.engines.vllm_server import MAX_LOGPROBS, Server, StartStopped, http_client
 from phalanx.errors import EngineError
 from phalanx.identity import derived_random
-from phalanx.types import Failure, Member, Options, Request, Response, Sampling
+from phalanx.types import (
+    Failure,
+    Member,
+    Options,
+    Request,
+    Response,
+    Reward,
+    Sampling,
+    UserTurn,
+)
 
 if TYPE_CHECKING:
     from phalanx.engines.vllm import VllmEngine
@@ -154,6 +164,8 @@ class ServedWork(HttpWork):
         engine, want = self._engine, request.want
         chat = engine.texts.chat(request.member)
         tree = None
+        if isinstance(want, Reward):
+            raise _Failed(not_a_reward_model(request.member))
         if isinstance(want, Options):
             if want not in phase.trees:
                 phase.trees[want] = OptionTree(want, chat)
@@ -161,7 +173,7 @@ class ServedWork(HttpWork):
         job = asking.prepare(request, chat, engine.context(phase.key, request.member), tree)
         if isinstance(job, Failure):
             raise _Failed(job)
-        if isinstance(want, Sampling):
+        if isinstance(want, Sampling | UserTurn):
             return asking.read_sampling(job, await self._ask(phase, job, asking.sampling_body(job)))
         if isinstance(want, Options):
             return await self._options(phase, job)
@@ -221,7 +233,7 @@ class ServedWork(HttpWork):
                 failure, cut = Failure("engine", text, transient=True), error
             else:
                 choice = _choice(reply) if reply.status_code == 200 else None
-                broken = _failure(reply) if choice is None else asking.broken_off(choice)
+                broken = failure_of(reply) if choice is None else asking.broken_off(choice)
                 if choice is not None and broken is None:
                     return choice
                 failure = broken
@@ -263,7 +275,7 @@ def _choice(reply: Any) -> Mapping[str, Any] | None:
         return None
 
 
-def _failure(reply: Any) -> Failure:
+def failure_of(reply: Any) -> Failure:
     """What a reply without a result amounts to, in the server's own words."""
     try:
         error = reply.json().get("error", {})
