@@ -6,6 +6,7 @@ heavy packages, so that a kill lands in the run and not in an import.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -53,12 +54,79 @@ resources: {{batch_size: 8, threads: 1}}
     assert "20 kills landed" in done
 
 
-def drive(config: Path, folder: Path, *, kills: int, seed: int) -> str:
+def test_kill_in_every_stage_of_moaa_on_the_scripted_engine(tmp_path):
+    config = Path(__file__).resolve().parent.parent / "configs" / "smoke" / "moaa.yaml"
+    done = drive(config, tmp_path, kills=12, seed=3)
+    assert "making 1" in done
+    assert "making 2" in done
+
+
+@pytest.mark.slow
+def test_kill_in_every_stage_of_moaa_with_real_training(tmp_path):
+    """Stage sft trains all weights (a base of the student's own), stage dpo an adapter on it."""
+    base = make_tiny(tmp_path / "base", seed=1)
+    adapter = make_adapter(base, tmp_path / "adapter", rank=4, seed=2)
+    rows = tmp_path / "rows.jsonl"
+    turns = ["what is two plus three", "say hello", "the capital of france is"]
+    asked = [{"messages": [{"role": "user", "content": f"{text} {n}"}]}
+             for n in range(4) for text in turns]  # fmt: skip
+    asked += [
+        {
+            "messages": [
+                {"role": "user", "content": f"name a town {n}"},
+                {"role": "assistant", "content": "paris"},
+                {"role": "user", "content": "and another"},
+            ]
+        }
+        for n in range(3)
+    ]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"""
+method: moaa
+seed: 3
+iterations: 3
+pool:
+  base: {base}
+  members:
+    - {{name: wiz, adapter: {adapter}, roles: [contest, judge]}}
+    - {{name: gem, system: Answer shortly., roles: [contest, judge]}}
+    - {{name: student, roles: [contest, learn]}}
+instructions: {{source: {rows}, column: messages}}
+mixture:
+  proposers: [wiz, gem]
+  aggregator: wiz
+  propose: {{max_new_tokens: 6, top_k: 20}}
+  aggregate: {{max_new_tokens: 6, top_k: 20}}
+moaa:
+  students: [{{name: student}}]
+  sft_instructions: 5
+  dpo_instructions: 4
+  truncated: allow
+reward:
+  num_criteria: 1
+  verdict: options
+  samples: 2
+  evaluate: {{max_new_tokens: 4, top_k: 20}}
+  sample: {{temperature: 1.0, max_new_tokens: 6, top_k: 20}}
+pairs: {{truncated: allow}}
+sft: {{epochs: 1, learning_rate: 1.0e-3, max_length: 384, batch_size: 4, weights: full}}
+train: {{epochs: 1, learning_rate: 1.0e-3, max_length: 384, batch_size: 4}}
+evaluate: {{tasks: [{{name: skills, source: "builtin:skills", limit: 2}}], max_new_tokens: 4}}
+resources: {{batch_size: 8, threads: 1}}
+""",
+        encoding="utf-8",
+    )
+    done = drive(config, tmp_path, kills=8, seed=4, each=True)
+    for step in ("making 1", "learning 1", "making 2", "learning 2", "making 3", "learning 3"):
+        assert step in done, done
+
+
+def drive(config: Path, folder: Path, *, kills: int, seed: int, each: bool = False) -> str:
+    command = [sys.executable, str(DRIVER), str(config), str(folder), str(kills), str(seed)]
     done = subprocess.run(
-        [sys.executable, str(DRIVER), str(config), str(folder), str(kills), str(seed)],
-        capture_output=True,
-        text=True,
-        timeout=540,
+        [*command, *(["each"] if each else [])], capture_output=True, text=True, timeout=540
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
