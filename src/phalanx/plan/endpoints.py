@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from phalanx.config.schema import Config, EndpointSettings
-from phalanx.plan.work import asked_of, judge_request_tokens
-from phalanx.pool import contestants
+from phalanx.plan.rounds import Demand, Round, all_demands
 from phalanx.types import Member
 
 MILLION = 1_000_000
@@ -37,47 +36,37 @@ class EndpointPlan:
 
 
 def endpoints_of(
-    config: Config, members: Sequence[Member], instruction_tokens: int, items: int
+    config: Config,
+    members: Sequence[Member],
+    rounds: Sequence[Round],
+    measuring: Sequence[Demand],
 ) -> tuple[EndpointPlan, ...]:
     """One entry for each endpoint that a member is behind.
 
-    Each contestant answers ``items`` of evaluation, once: it does not change, and what it has
-    answered is not asked again.
+    ``measuring``: requests of all evaluation.
     """
     groups: dict[str, list[Member]] = {}
     for member in members:
         if member.engine == "openai":
             groups.setdefault(member.endpoint, []).append(member)
     settings = {endpoint.name: endpoint for endpoint in config.endpoints}
+    asked = [*all_demands(rounds), *((1, demand) for demand in measuring)]
     return tuple(
-        _of_one(config, settings[name], mine, members, instruction_tokens, items)
-        for name, mine in groups.items()
-        if name in settings
+        _of_one(settings[name], mine, asked) for name, mine in groups.items() if name in settings
     )
 
 
 def _of_one(
-    config: Config,
-    endpoint: EndpointSettings,
-    mine: Sequence[Member],
-    members: Sequence[Member],
-    instruction_tokens: int,
-    items: int,
+    endpoint: EndpointSettings, mine: Sequence[Member], asked: Sequence[tuple[int, Demand]]
 ) -> EndpointPlan:
-    asked = asked_of(config, members)
-    answer = config.answer.max_new_tokens
-    read, written = judge_request_tokens(config, instruction_tokens, answer)
-    # A server that cannot be told how to begin writes even a score that is read off.
-    written = max(written, config.judge.max_new_tokens)
-    measured = {member.name for member in contestants(members)}
-    answers = config.iterations * sum(asked[member.name].answers for member in mine)
-    judgings = config.iterations * sum(asked[member.name].judgings for member in mine)
-    measurings = items * sum(member.name in measured for member in mine)
-    requests = ceil(answers) + ceil(judgings) + measurings
-    tokens_in = ceil((answers + measurings) * instruction_tokens + judgings * read)
-    tokens_out = ceil(
-        answers * answer + judgings * written + measurings * config.evaluate.max_new_tokens
-    )
+    names = tuple(member.name for member in mine)
+    wanted = [(times * d.requests, d) for times, d in asked if d.member in names]
+    sums: dict[str, float] = {}
+    for count, demand in wanted:
+        sums[demand.purpose] = sums.get(demand.purpose, 0.0) + count
+    requests = sum(map(_whole, sums.values()))
+    tokens_in = _whole(sum(count * demand.read for count, demand in wanted))
+    tokens_out = _whole(sum(count * max(d.written, d.unguided) for count, d in wanted))
     money = None
     if endpoint.price_in or endpoint.price_out:
         money = (tokens_in * endpoint.price_in + tokens_out * endpoint.price_out) / MILLION
@@ -86,10 +75,14 @@ def _of_one(
         rates.append(requests / endpoint.requests_per_minute)
     if endpoint.tokens_per_minute:
         rates.append((tokens_in + tokens_out) / endpoint.tokens_per_minute)
-    names = tuple(member.name for member in mine)
     return EndpointPlan(
         endpoint.name, names, requests, tokens_in, tokens_out, money, max(rates, default=None)
     )
+
+
+def _whole(number: float) -> int:
+    """The next whole number, save for what rounding has added."""
+    return ceil(round(number, 6))
 
 
 def amount(money: float) -> str:

@@ -14,15 +14,19 @@ from phalanx import pool
 from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
+from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings
 from phalanx.errors import ConfigError
+from phalanx.methods.moaa import stage_of
 from phalanx.plan import speed
 from phalanx.plan.content import content_faults
 from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
 from phalanx.plan.machines import Machine, machine_named, this_machine
 from phalanx.plan.memory import BasePlan
 from phalanx.plan.placement import Placement
+from phalanx.plan.rounds import Round
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
+from phalanx.plan.stages import measuring_of
 from phalanx.plan.units import unit_faults
 from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
@@ -36,6 +40,14 @@ PAPER_SHAPE = ModelShape(
 PAPER_SIZE = Size(
     PAPER_SHAPE.parameters, "that of the paper's base", guessed=True, shape=PAPER_SHAPE
 )
+PAPER_PROPOSERS = {
+    "wizardlm": "alpindale/WizardLM-2-8x22B",
+    "gemma": "google/gemma-2-27b-it",
+    "qwen2": "Qwen/Qwen2-72B-Instruct",
+    "llama": "meta-llama/Llama-3.1-70B-Instruct",
+}
+PAPER_AGGREGATOR = ("qwen1.5", "Qwen/Qwen1.5-110B-Chat")
+PAPER_STUDENT = ("student", "meta-llama/Llama-3.1-8B-Instruct")
 CHARACTERS_A_TOKEN = 4
 USUAL_TOKENS = 60
 """Tokens of an instruction where nothing was measured."""
@@ -47,20 +59,27 @@ MANY_SKILL_ROWS = 600
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """``count`` is None where it cannot be counted from here; ``tokens`` is an average."""
+    """``count`` is None where it cannot be counted from here; ``tokens`` is an average.
+
+    ``turns``: user turns of each, on average; ``tokens`` are those of one.
+    """
 
     count: int | None
     tokens: int
     how: str
+    turns: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All numbers of a run. ``work`` is for one iteration, ``evaluation_requests`` for all.
 
+    ``rounds`` say the same of every method: what is asked and trained in iterations that are alike.
+    ``work`` is None where iterations are no duels.
     ``assumed`` says, for a preset without a pool, which pool the numbers are for.
     """
 
+    config: Config
     iterations: int
     contestants: tuple[str, ...]
     judges: tuple[str, ...]
@@ -68,7 +87,8 @@ class Plan:
     recruits: tuple[str, ...]
     recruit_examples: int
     instructions: Instructions
-    work: Work
+    rounds: tuple[Round, ...]
+    work: Work | None
     evaluation_items: int
     evaluation_requests: int
     bases: tuple[BasePlan, ...]
@@ -83,13 +103,13 @@ class Plan:
 
     @property
     def seconds(self) -> dict[str, float] | None:
-        """Rough seconds of one iteration by phase; None where they cannot be reckoned."""
+        """Rough seconds of one iteration (the first) by phase; None where they are not known."""
         return None if self.times is None else self.times.each
 
     @property
     def total_seconds(self) -> float | None:
         """Rough seconds of the whole run, recruiting and evaluation included."""
-        return None if self.times is None else self.times.total(self.iterations)
+        return None if self.times is None else self.times.total
 
 
 def require(config: Config) -> None:
@@ -124,23 +144,31 @@ def make_plan(config: Config, machine: Machine | None = None) -> Plan:
 
 
 def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) -> Plan:
-    members = pool.members_from(config) if complete else _paper_pool()
+    duels = config.method != "moaa"
+    if not complete and not duels:
+        config = _with_papers_mixture(config)
+    members = pool.members_from(config) if complete or not duels else _paper_pool()
     instructions = _instructions(config)
     tokens = instructions.tokens
-    question = Question(config, members, machine, tokens, None if complete else PAPER_SIZE)
-    placement, bases = question.placement(), question.bases()
+    size = PAPER_SIZE if duels and not complete else None
+    question = Question(config, members, machine, tokens, size, instructions.turns)
+    placement, bases, rounds = question.placement(), question.bases(), question.rounds()
     faults = [*unit_faults(config, placement.units), *memory_faults(question, placement)]
     if not complete and machine.here:  # a preset alone: nobody has said yet where it is to run
         faults = [replace(fault, level="note") for fault in faults]
     _refuse(config, faults)
     items = _evaluation_items(config)
-    evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
-    endpoints = endpoints_of(config, members, tokens, items)
+    measuring = measuring_of(config, members, tokens, items)
+    endpoints = endpoints_of(config, members, rounds, measuring)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
     served = any(wave.server for wave in placement.waves)
     contestants = pool.contestants(members)
+    evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
+    evaluated = math.ceil(sum(demand.requests for demand in measuring))
+    judged = any(d.purpose == "judge" and d.written for one in rounds for d in one.demands)
     return Plan(
+        config=config,
         iterations=config.iterations,
         contestants=_names(contestants),
         judges=_names(pool.judges(members)),
@@ -148,28 +176,51 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         recruits=_names(pool.recruits_from(config)),
         recruit_examples=sum(recruit_examples(config).values()),
         instructions=instructions,
-        work=work_of(config, members, tokens),
+        rounds=rounds,
+        work=work_of(config, members, tokens) if duels else None,
         evaluation_items=items,
-        evaluation_requests=evaluations * len(contestants),
+        evaluation_requests=evaluations * len(contestants) if duels else evaluated,
         bases=tuple(bases),
         placement=placement,
         endpoints=endpoints,
         budget=tuple(budget_lines(config, endpoints)),
-        times=times_of(config, members, bases, placement, tokens, evaluations),
+        times=times_of(config, bases, placement, tokens, rounds, measuring),
         assumption=speed.words(placement.units, served),
-        writes_verdicts=config.judge.protocol in ("rubric", "pairwise"),
-        assumed="" if complete else _assumed(),
+        writes_verdicts=judged,
+        assumed="" if complete else _assumed(duels),
         notes=(*notes, *_short_of(config, instructions), *small_batches(question, placement)),
     )
 
 
-def _assumed() -> str:
+def _assumed(duels: bool) -> str:
     words = f"planned for {PAPER_MEMBERS} members on {PAPER_BASE}"
+    if not duels:
+        words = f"planned for {', '.join([*PAPER_PROPOSERS.values(), PAPER_AGGREGATOR[1]])} and "
+        words += f"one student, {PAPER_STUDENT[1]}"
     return f"there is no pool yet: {words}, as in the paper"
 
 
 def _paper_pool() -> tuple[Member, ...]:
     return tuple(Member(name=f"m{n}", base=PAPER_BASE) for n in range(1, PAPER_MEMBERS + 1))
+
+
+def _with_papers_mixture(config: Config) -> Config:
+    """The preset with the mixture of the paper (stage 1), and one of its students."""
+    teachers = {**PAPER_PROPOSERS, PAPER_AGGREGATOR[0]: PAPER_AGGREGATOR[1]}
+    members = [
+        MemberSettings(name=name, model=model, roles=["contest", "judge"])
+        for name, model in teachers.items()
+    ]
+    members.append(MemberSettings(name=PAPER_STUDENT[0], model=PAPER_STUDENT[1]))
+    given = {"proposers": list(PAPER_PROPOSERS), "aggregator": PAPER_AGGREGATOR[0]}
+    students = [StudentSettings(name=PAPER_STUDENT[0])]
+    return config.model_copy(
+        update={
+            "pool": PoolSettings(members=members),
+            "mixture": config.mixture.model_copy(update=given),
+            "moaa": config.moaa.model_copy(update={"students": students}),
+        }
+    )
 
 
 def _names(members: Sequence[Member]) -> tuple[str, ...]:
@@ -180,7 +231,7 @@ def _instructions(config: Config) -> Instructions:
     settings = config.instructions
     if settings.source == "builtin:skills":
         count = settings.limit
-        if count is None and config.match.duels * config.iterations > MANY_SKILL_ROWS:
+        if count is None and max(_wanted(config).values()) > MANY_SKILL_ROWS:
             from phalanx.skills import DOMAINS, num_instructions
             from phalanx.sources import BUILTIN_COUNT
 
@@ -198,15 +249,37 @@ def _instructions(config: Config) -> Instructions:
         limit=settings.limit,
         domains=settings.domains,
     ).instructions
-    characters = sum(len(instruction.text) for instruction in read)
-    tokens = max(1, round(characters / len(read) / CHARACTERS_A_TOKEN))
-    return Instructions(len(read), tokens, "measured in the file")
+    asked = [turn for instruction in read for turn in instruction.user_turns]
+    tokens = max(1, round(sum(map(len, asked)) / len(asked) / CHARACTERS_A_TOKEN))
+    return Instructions(len(read), tokens, "measured in the file", len(asked) / len(read))
+
+
+def _wanted(config: Config) -> dict[str, int]:
+    """Fresh instructions that the whole run asks for, by the setting that says how many."""
+    if config.method != "moaa":
+        return {"match.duels": config.match.duels * config.iterations}
+    settings, wanted = config.moaa, {}
+    for kind, each in (("sft", settings.sft_instructions), ("dpo", settings.dpo_instructions)):
+        stages = [stage_of(config, n + 1).kind for n in range(config.iterations)]
+        if kind in stages:
+            wanted[f"moaa.{kind}_instructions"] = each * stages.count(kind)
+    return wanted
 
 
 def _short_of(config: Config, instructions: Instructions) -> list[str]:
     """A note where instructions come round again."""
-    needed, count = config.match.duels * config.iterations, instructions.count
-    if count is None or count >= needed:
+    count = instructions.count
+    if count is None:
+        return []
+    if config.method == "moaa":
+        return [
+            f"instructions: {count:,}, fewer than the {needed:,} that {key} asks for in all: some "
+            "are met again"
+            for key, needed in _wanted(config).items()
+            if count < needed
+        ]
+    needed = config.match.duels * config.iterations
+    if count >= needed:
         return []
     if count < config.match.duels:
         return [

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
+from phalanx.plan.rounds import Round, all_demands, longest_of
 from phalanx.plan.sizes import ModelShape, Size, adapter_parameters, base_size
-from phalanx.plan.work import judge_request_tokens
 from phalanx.training.scoring import MAX_KEPT_LOGITS
 from phalanx.training.trainers import CHECKPOINT_FROM
 from phalanx.types import Member
@@ -23,8 +23,8 @@ ADAPTER_BYTES = 4
 TRAINED_BYTES = 20
 """Bytes for each trained weight in float32: value, gradient, two moments, and the reference."""
 FLOAT = 4
-TEMPLATE_TOKENS = 32
-"""Tokens of a chat template around an instruction."""
+FULL_BYTES = 16
+"""The same for each weight of a base that is trained as a whole, without the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,25 @@ class BasePlan:
         return (self.parameters or 0) * self.width
 
 
-def bases_of(members: Sequence[Member], width: int, size: Size | None = None) -> list[BasePlan]:
+def bases_of(
+    members: Sequence[Member],
+    width: int,
+    size: Size | None = None,
+    apart: frozenset[str] = frozenset(),
+) -> list[BasePlan]:
     """One entry for each base that is loaded apart, in pool order; members of endpoints have none.
 
     ``width`` is what ``dtype: auto`` means on the device. ``size`` overrides what the disk says.
+    ``apart`` names members that will have a base of their own, all of whose weights are trained.
     """
-    groups: dict[tuple[str, str, bool], list[Member]] = {}
+    groups: dict[tuple[str, str, bool, str, str], list[Member]] = {}
     for member in members:
         if member.engine != "openai":
-            key = (member.base, member.dtype, member.trust_remote_code)
-            groups.setdefault(key, []).append(member)
+            own = member.name if member.name in apart else ""
+            head = "reward" if member.engine == "reward" else ""
+            groups.setdefault((*member.base_key, own, head), []).append(member)
     plans = []
-    for (base, dtype, _), mine in groups.items():
+    for (base, dtype, *_), mine in groups.items():
         known = size or base_size(base)
         count = known.parameters
         plans.append(
@@ -112,14 +119,17 @@ def untouched_copy(plan: BasePlan, lora: LoraSettings) -> int:
     return min(plan.weights, shape.layers * layer * plan.width)
 
 
-def longest_request(config: Config, instruction_tokens: int) -> int:
+def longest_request(config: Config, rounds: Sequence[Round], instruction_tokens: int) -> int:
     """Tokens, read and written, of the longest usual request of the run."""
-    answer = config.answer.max_new_tokens
-    lengths = [instruction_tokens + answer]
-    lengths.append(sum(judge_request_tokens(config, instruction_tokens, answer)))
+    length = longest_of(demand for _, demand in all_demands(rounds))
     if config.evaluate.tasks:
-        lengths.append(instruction_tokens + config.evaluate.max_new_tokens)
-    return max(lengths)
+        length = max(length, instruction_tokens + config.evaluate.max_new_tokens)
+    return length
+
+
+def longest_scored(rounds: Sequence[Round]) -> int:
+    """Tokens of the longest text whose likelihood is asked; 0 where none is."""
+    return max((demand.scored for _, demand in all_demands(rounds)), default=0)
 
 
 def kv_bytes(plan: BasePlan) -> int:
@@ -128,15 +138,18 @@ def kv_bytes(plan: BasePlan) -> int:
     return 2 * shape.layers * shape.kv * plan.width if shape else 0
 
 
-def row_bytes(plan: BasePlan, config: Config, length: int) -> int:
-    """One request of a batch: its cache, one layer's activations while it is read, its logits."""
+def row_bytes(plan: BasePlan, length: int, scored: int) -> int:
+    """One request of a batch: its cache, one layer's activations while it is read, its logits.
+
+    ``scored``: tokens whose likelihood is asked.
+    """
     shape = plan.shape
     if shape is None:
         return 0
     activations = length * (6 * shape.hidden + 3 * shape.intermediate) * plan.width
     logits = 3 * shape.vocabulary * FLOAT
-    if config.judge.protocol == "likelihood":
-        logits = max(logits, (config.answer.max_new_tokens + 1) * shape.vocabulary * plan.width)
+    if scored:
+        logits = max(logits, (scored + 1) * shape.vocabulary * plan.width)
     return length * kv_bytes(plan) + activations + logits
 
 
@@ -146,15 +159,17 @@ def rows_wanted(config: Config, length: int) -> int:
     return max(1, min(resources.batch_size, resources.batch_tokens // length))
 
 
-def optimiser_bytes(plan: BasePlan, member: Member, lora: LoraSettings) -> int:
-    """The adapter that is trained, its gradient, both moments and the reference."""
-    return adapter_bytes(plan, member, lora, trained=True) // ADAPTER_BYTES * TRAINED_BYTES
+def optimiser_bytes(
+    plan: BasePlan, member: Member, settings: OptimiserSettings, reference: bool
+) -> int:
+    """What is trained, its gradient and both moments, and DPO's ``reference``.
 
-
-def longest_text(config: Config, settings: OptimiserSettings, instruction_tokens: int) -> int:
-    """Tokens of a long text to learn: twice the usual instruction, and a whole response."""
-    usual = 2 * instruction_tokens + TEMPLATE_TOKENS + config.answer.max_new_tokens
-    return min(settings.max_length, usual)
+    That of an adapter is counted for demonstrations, too, as it is small.
+    """
+    if settings.weights == "full":
+        return (plan.parameters or 0) * FULL_BYTES + (plan.weights if reference else 0)
+    weights = adapter_bytes(plan, member, settings.lora, trained=True)
+    return weights // ADAPTER_BYTES * TRAINED_BYTES
 
 
 def training_batch(plan: BasePlan, rows: int, length: int, gpu: bool) -> int:

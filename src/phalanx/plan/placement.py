@@ -8,12 +8,13 @@ holds one base, beside whatever trains. Members behind endpoints need nothing he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from phalanx.config.schema import Config, OptimiserSettings
+from phalanx.config.schema import Config
 from phalanx.plan import memory
 from phalanx.plan.machines import GB
 from phalanx.plan.memory import BasePlan
+from phalanx.plan.rounds import Round, Training, long_text
 from phalanx.plan.units import Units, server_share, tensor_parallel
 from phalanx.plan.work import trained
 from phalanx.pool import recruits_from
@@ -24,7 +25,8 @@ SLEEPING = int(1.5 * GB)
 """What a vLLM server that sleeps still holds on its device (assumed: its CUDA context)."""
 VLLM_CPU_CACHE = 4 * GB
 """vLLM's cache on a machine without a GPU (its default, assumed)."""
-PHASES = ("recruit", "serve", "train")
+HERE = ("hf", "reward")
+"""Engines whose weights are in this process, or its workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +113,19 @@ def place(
     members: Sequence[Member],
     bases: Sequence[BasePlan],
     units: Units,
+    rounds: Sequence[Round],
     instruction_tokens: int,
 ) -> Placement:
     """The placement of every member in every phase; fits or not is for the waves to say."""
-    length = memory.longest_request(config, instruction_tokens)
+    length = memory.longest_request(config, rounds, instruction_tokens)
+    request = (length, memory.longest_scored(rounds))
     served = _server_waves(config, bases, units, length)
     beside = units.one_device * max((wave.needed for wave in served), default=0)
     waves = _recruit_waves(config, bases, units, instruction_tokens)
-    waves += served + _serve_waves(config, bases, units, length, beside)
+    waves += served + _serve_waves(config, bases, units, request, beside)
     resting = _resting(config, served, units)
-    waves += _train_waves(config, members, bases, units, resting, instruction_tokens)
+    for training in _trainings(rounds):
+        waves += _train_waves(config, training, bases, units, resting)
     endpoints: dict[str, tuple[str, ...]] = {}
     for member in members:
         if member.engine == "openai":
@@ -145,18 +150,22 @@ def _of_engine(base: BasePlan, engines: Sequence[str]) -> list[Member]:
 
 
 def _serve_waves(
-    config: Config, bases: Sequence[BasePlan], units: Units, length: int, beside: int
+    config: Config,
+    bases: Sequence[BasePlan],
+    units: Units,
+    request: tuple[int, int],
+    beside: int,
 ) -> list[Wave]:
     held = [
-        _serving(config, base, mine, units, length, beside)
+        _serving(config, base, mine, units, request, beside)
         for base in bases
-        if (mine := _of_engine(base, ["hf"]))
+        if (mine := _of_engine(base, HERE))
     ]
     if config.resources.keep_all_loaded and len(held) > 1:
         others = sum(one.resident for one in held)
         held = [
             _serving(
-                config, one.base, _of_engine(one.base, ["hf"]), units, length,
+                config, one.base, _of_engine(one.base, HERE), units, request,
                 beside + others - one.resident,
             )
             for one in held
@@ -173,10 +182,14 @@ def _serving(
     base: BasePlan,
     members: Sequence[Member],
     units: Units,
-    length: int,
+    request: tuple[int, int],
     beside: int,
 ) -> Held:
-    """A base that serves: as many requests in a batch as fit, and one at least."""
+    """A base that serves: as many requests in a batch as fit, and one at least.
+
+    ``request``: tokens of the longest one, and those whose likelihood is asked.
+    """
+    length, scored = request
     lora, merged = config.train.lora, config.resources.merge_adapters
     learning = {member.name for member in trained(config, base.members)}
     recruited = {member.name for member in recruits_from(config)}
@@ -190,7 +203,7 @@ def _serving(
     weights = base.weights
     if merged and adapters and not units.gpu:
         weights += memory.untouched_copy(base, lora)
-    row = memory.row_bytes(base, config, length)
+    row = memory.row_bytes(base, length, scored)
     wanted = memory.rows_wanted(config, length)
     rows = _rows_that_fit(_less(units.room, beside + weights + adapters), row, wanted)
     names = tuple(member.name for member in members)
@@ -252,22 +265,29 @@ def _resting(config: Config, served: Sequence[Wave], units: Units) -> int:
             return 0
 
 
+def _trainings(rounds: Sequence[Round]) -> list[Training]:
+    """One of each kind: that with the longest texts, of every member that learns so."""
+    kinds: dict[str, Training] = {}
+    for training in (training for one in rounds for training in one.trainings):
+        other = kinds.get(training.phase, training)
+        longer = max(other, training, key=lambda one: one.long)
+        kinds[training.phase] = replace(longer, examples=other.examples | training.examples)
+    return list(kinds.values())
+
+
 def _train_waves(
     config: Config,
-    members: Sequence[Member],
+    training: Training,
     bases: Sequence[BasePlan],
     units: Units,
     beside: int,
-    instruction_tokens: int,
 ) -> list[Wave]:
-    length = memory.longest_text(config, config.train, instruction_tokens)
-    learning = {member.name for member in trained(config, members)}
     held = [
-        _training(config, base, mine, units, config.train, 2 * [length])
+        _training(config, base, mine, units, training)
         for base in bases
-        if (mine := [member for member in base.members if member.name in learning])
+        if (mine := [member for member in base.members if member.name in training.examples])
     ]
-    return _waves(config, "train", held, _less(units.room, beside), beside)
+    return _waves(config, training.phase, held, _less(units.room, beside), beside)
 
 
 def _recruit_waves(
@@ -276,14 +296,17 @@ def _recruit_waves(
     recruit = config.pool.recruit
     if recruit is None:
         return []
-    length = memory.longest_text(config, recruit.train, instruction_tokens)
-    wanted = {member.name for member in recruits_from(config)}
-    held = [
-        _training(config, base, mine, units, recruit.train, [length])
-        for base in bases
-        if (mine := [member for member in base.members if member.name in wanted])
-    ]
-    return _waves(config, "recruit", held, units.room, 0)
+    answer = config.answer.max_new_tokens
+    training = Training(
+        phase="recruit",
+        settings=recruit.train,
+        examples=dict.fromkeys((member.name for member in recruits_from(config)), 0),
+        texts=1,
+        most=instruction_tokens + answer,
+        usual=instruction_tokens + answer,
+        long=long_text(recruit.train, instruction_tokens, answer),
+    )
+    return _train_waves(config, training, bases, units, 0)
 
 
 def _training(
@@ -291,19 +314,17 @@ def _training(
     base: BasePlan,
     members: Sequence[Member],
     units: Units,
-    settings: OptimiserSettings,
-    example: Sequence[int],
+    training: Training,
 ) -> Held:
-    """One member after another on the untouched base; a batch is never made smaller by itself.
-
-    ``example``: tokens of each text of one example.
-    """
-    optimiser = max(memory.optimiser_bytes(base, member, settings.lora) for member in members)
+    """One member after another on the untouched base; a batch is never made smaller by itself."""
+    settings, pairs = training.settings, training.phase == "train"
+    optimiser = max(memory.optimiser_bytes(base, m, settings, pairs) for m in members)
     weights = base.weights
     serves_merged = config.resources.merge_adapters and bool(_of_engine(base, ["hf"]))
-    if serves_merged and not units.gpu and settings is config.train:
+    whole = settings.weights == "full"
+    if serves_merged and not units.gpu and training.phase != "recruit" and not whole:
         weights += memory.untouched_copy(base, settings.lora)
     rows = settings.batch_size
-    batch = memory.training_batch(base, rows * len(example), max(example), units.gpu)
+    batch = memory.training_batch(base, rows * training.texts, training.long, units.gpu)
     names = tuple(member.name for member in members)
     return Held(base, names, weights, optimiser, batch, rows, rows)

@@ -9,7 +9,7 @@ layer, which is what launching its kernels from Python takes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -17,24 +17,13 @@ from phalanx.config.machine import cores as cores_here
 from phalanx.config.schema import Config
 from phalanx.plan import memory
 from phalanx.plan.memory import BasePlan
-from phalanx.plan.placement import Placement
+from phalanx.plan.placement import HERE, Placement
+from phalanx.plan.rounds import Demand, Round, Training, batches_of
 from phalanx.plan.units import Units
-from phalanx.plan.work import (
-    Asked,
-    asked_of,
-    batches_of,
-    examples_of,
-    judge_request_tokens,
-    recruit_examples,
-    trained,
-)
-from phalanx.pool import contestants
-from phalanx.types import Member
+from phalanx.plan.work import recruit_examples
 
-USUAL_SHARE = 0.5
-"""Length of a usual response as a share of what is allowed."""
-VERDICT_TOKENS = 32
-"""Tokens of a usual written verdict: a JSON score."""
+__all__ = ["Times", "times_of", "words"]
+
 RECRUIT_TOKENS = 60
 """Tokens of a usual demonstration beside its instruction."""
 COMPUTE_SHARE, BANDWIDTH_SHARE = 0.4, 0.6
@@ -45,9 +34,10 @@ SERVER_STEP_S = 0.01
 """Least seconds a step of a vLLM server."""
 SERVER_START_S = 60
 """Seconds until a vLLM server answers, beside loading its weights (54 were seen on a CPU)."""
-FORWARD, TRAIN, TUNE, AGAIN = 2, 6, 4, 2
+FORWARD, TRAIN, TUNE, AGAIN, FULL = 2, 6, 4, 2, 2
 """Operations for each parameter and token: forward; DPO on an adapter (forward, backward through
-frozen weights, the reference's forward); fine-tuning an adapter; activations computed again."""
+frozen weights, the reference's forward); fine-tuning an adapter; activations computed again; what
+gradients of all weights add."""
 LOAD_BYTES_A_SECOND = 1e9
 SWITCH_BYTES_A_SECOND = 5e9
 """Loading a base; setting its weights to those of another member."""
@@ -68,138 +58,133 @@ tokens in 1.5 s, with a 135M model on two cores. In float32 training reached 50e
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds by phase: ``each`` iteration, and ``once`` a run (recruiting, all evaluation)."""
+class RoundTimes:
+    """Seconds by phase of one of ``count`` iterations that are alike."""
 
+    name: str
+    count: int
     each: dict[str, float]
-    once: dict[str, float]
-
-    def total(self, iterations: int) -> float:
-        return sum(self.each.values()) * iterations + sum(self.once.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Requests of one kind to one member: tokens read, tokens written of each.
+class Times:
+    """Seconds of every kind of iteration, and ``once`` a run (recruiting, all evaluation)."""
 
-    A batch goes on for ``longest`` tokens, and is planned for ``allowed``.
-    """
+    rounds: tuple[RoundTimes, ...]
+    once: dict[str, float]
 
-    requests: float
-    read: float
-    written: float
-    longest: int
-    allowed: int
+    @property
+    def each(self) -> dict[str, float]:
+        """Seconds by phase of the first kind of iteration."""
+        return self.rounds[0].each
+
+    @property
+    def total(self) -> float:
+        iterations = sum(one.count * sum(one.each.values()) for one in self.rounds)
+        return iterations + sum(self.once.values())
 
 
 def times_of(
     config: Config,
-    members: Sequence[Member],
     bases: Sequence[BasePlan],
     placement: Placement,
     instruction_tokens: int,
-    evaluations: int,
+    rounds: Sequence[Round],
+    measuring: Sequence[Demand],
 ) -> Times | None:
     """Seconds of a run, or None where a base has no known size. Endpoints are not counted.
 
-    ``evaluations``: items that a contestant answers in the whole run.
+    ``measuring``: requests of all evaluation.
     """
     if any(base.parameters is None for base in bases) or not placement.units.known:
         return None
-    asked = asked_of(config, members)
-    usual = ceil(config.answer.max_new_tokens * USUAL_SHARE)
-    reads, verdict = judge_request_tokens(config, instruction_tokens, usual)
-    verdict, allowed = min(verdict, VERDICT_TOKENS), verdict
-    longest = config.evaluate.max_new_tokens
-    measured = {member.name for member in contestants(members)}
-
-    def answer(_: Member, mine: Asked) -> Task:
-        most = config.answer.max_new_tokens
-        return Task(mine.answers, instruction_tokens, usual, most, most)
-
-    def judge(_: Member, mine: Asked) -> Task:
-        return Task(mine.judgings, reads, verdict, verdict, allowed)
-
-    def evaluate(member: Member, _: Asked) -> Task:
-        count = evaluations if member.name in measured else 0
-        return Task(count, instruction_tokens, longest * USUAL_SHARE, longest, longest)
-
-    def phase(task: Callable[[Member, Asked], Task]) -> float:
-        return _serve(config, bases, placement, asked, task)
-
-    each = {
-        "answer": phase(answer),
-        "judge": phase(judge),
-        "train": _train(config, members, bases, placement.units, instruction_tokens),
-    }
-    each["load and switch"] = _loading(config, bases, placement)
+    evaluation = Round("", 1, tuple(measuring))
     once = {
         "recruit": _recruit(config, bases, placement.units, instruction_tokens),
         "start servers": sum(map(_start_seconds, _servers(placement))),
-        "evaluate": phase(evaluate),
+        "evaluate": sum(_phases(config, bases, placement, evaluation).values()),
     }
     kept = {name: seconds for name, seconds in once.items() if seconds}
-    return Times({n: s for n, s in each.items() if s or n != "load and switch"}, kept)
+    return Times(tuple(_round(config, bases, placement, one) for one in rounds), kept)
+
+
+def _round(
+    config: Config, bases: Sequence[BasePlan], placement: Placement, one: Round
+) -> RoundTimes:
+    each = _phases(config, bases, placement, one)
+    each["train"] = sum(_train(bases, placement.units, training) for training in one.trainings)
+    loading = _loading(config, bases, placement, one)
+    return RoundTimes(one.name, one.count, each | ({"load and switch": loading} if loading else {}))
+
+
+def _phases(
+    config: Config, bases: Sequence[BasePlan], placement: Placement, one: Round
+) -> dict[str, float]:
+    return {
+        phase: _serve(config, bases, placement, [d for d in one.demands if d.when == phase])
+        for phase in one.phases
+    }
 
 
 def _serve(
     config: Config,
     bases: Sequence[BasePlan],
     placement: Placement,
-    asked: dict[str, Asked],
-    task: Callable[[Member, Asked], Task],
+    demands: Iterable[Demand],
 ) -> float:
     """The longer of what goes on side by side: units on batches, a server on its own.
 
     Units take one batch after another, those of one member too; no more are busy than there are.
     """
     units, here, served, batches = placement.units, 0.0, 0.0, 0
-    for base in bases:
-        for member in base.members:
-            wanted = task(member, asked[member.name])
-            if member.engine == "hf" and wanted.requests:
-                planned = memory.rows_wanted(config, ceil(wanted.read) + wanted.allowed)
-                rows = placement.rows(base, planned)
-                here += _seconds(base, wanted, units, rows)
-                batches += ceil(wanted.requests / rows)
-            elif member.engine == "vllm":
-                held = placement.serving(base, server=True)
-                rows = held.rows if held else config.vllm.max_concurrency
-                served += _server_seconds(base, wanted, units, rows)
+    where = {member.name: (member, base) for base in bases for member in base.members}
+    for demand in demands:
+        if demand.member not in where or not demand.requests:
+            continue  # behind an endpoint
+        member, base = where[demand.member]
+        if member.engine in HERE:
+            planned = memory.rows_wanted(config, ceil(demand.usual_read) + demand.written)
+            rows = placement.rows(base, planned)
+            here += _seconds(base, demand, units, rows)
+            batches += ceil(demand.requests / rows)
+        elif member.engine == "vllm":
+            held = placement.serving(base, server=True)
+            rows = held.rows if held else config.vllm.max_concurrency
+            served += _server_seconds(base, demand, units, rows)
     return max(here / max(1, min(units.count, batches)), served)
 
 
-def _seconds(base: BasePlan, task: Task, units: Units, rows: int) -> float:
+def _seconds(base: BasePlan, task: Demand, units: Units, rows: int) -> float:
     """In-process: a batch goes on until its longest response."""
     operations = FORWARD * (base.parameters or 0)
     if units.card is None:
         speed = _cores(units)
-        read = task.read / (CPU.read * speed)
-        return task.requests * operations * (read + task.written / (CPU.write * speed))
+        read = task.usual_read / (CPU.read * speed)
+        return task.requests * operations * (read + task.usual / (CPU.write * speed))
     flops = units.card.flops * COMPUTE_SHARE * units.share
-    seconds = task.requests * task.read * operations / flops
-    if task.written:
+    seconds = task.requests * task.usual_read * operations / flops
+    if task.usual:
         floor = LAYER_S * (base.shape.layers if base.shape else 0)
         rows = max(1, min(rows, ceil(task.requests)))
-        step = _step(base, rows, task.read + task.longest, units, floor)
+        step = _step(base, rows, task.usual_read + task.longest, units, floor)
         seconds += task.requests / rows * task.longest * step
     return seconds
 
 
-def _server_seconds(base: BasePlan, task: Task, units: Units, rows: int) -> float:
+def _server_seconds(base: BasePlan, task: Demand, units: Units, rows: int) -> float:
     """vLLM: a response that ends makes room for the next at once."""
     card = units.machine.card
     operations = FORWARD * (base.parameters or 0)
     if card is None:
         speed = units.machine.cores or cores_here()
-        read = task.read / (CPU.read * speed)
-        return task.requests * operations * (read + task.written / (CPU.write * speed))
-    seconds = task.requests * task.read * operations / (card.flops * COMPUTE_SHARE)
-    if task.written and task.requests:
+        read = task.usual_read / (CPU.read * speed)
+        return task.requests * operations * (read + task.usual / (CPU.write * speed))
+    seconds = task.requests * task.usual_read * operations / (card.flops * COMPUTE_SHARE)
+    if task.usual and task.requests:
         rows = max(1, min(rows, ceil(task.requests)))
-        context = task.read + task.written
+        context = task.usual_read + task.usual
         step = _card_step(base, rows, context, card.bandwidth, card.flops, SERVER_STEP_S)
-        seconds += task.requests / rows * task.written * step
+        seconds += task.requests / rows * task.usual * step
     return seconds
 
 
@@ -222,25 +207,19 @@ def _cores(units: Units) -> float:
     return units.cores or cores_here()
 
 
-def _train(
-    config: Config,
-    members: Sequence[Member],
-    bases: Sequence[BasePlan],
-    units: Units,
-    instruction_tokens: int,
-) -> float:
+def _train(bases: Sequence[BasePlan], units: Units, training: Training) -> float:
     """One member after another on each unit; the units take the next as they become free."""
-    learning = {member.name for member in trained(config, members)}
-    usual = instruction_tokens + ceil(config.answer.max_new_tokens * USUAL_SHARE)
-    examples, settings = examples_of(config, members), config.train
-    tokens = 2.0 * examples * usual * settings.epochs
-    batches = batches_of(examples, settings)
-    jobs = [
-        _training_seconds(base, units, TRAIN, tokens, batches)
-        for base in bases
-        for member in base.members
-        if member.name in learning
-    ]
+    settings = training.settings
+    operations = TRAIN if training.texts == 2 else TUNE
+    if settings.weights == "full":
+        operations += FULL
+    jobs = []
+    for base in bases:
+        for member in base.members:
+            if count := training.examples.get(member.name, 0):
+                tokens = float(training.texts) * count * training.usual * settings.epochs
+                batches = batches_of(count, settings)
+                jobs.append(_training_seconds(base, units, operations, tokens, batches))
     return _side_by_side(jobs, units.count)
 
 
@@ -281,13 +260,13 @@ def _side_by_side(jobs: Sequence[float], count: int) -> float:
     return max(free)
 
 
-def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement) -> float:
+def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement, one: Round) -> float:
     """Seconds an iteration for bases that come and go, and members that follow each other."""
-    units = placement.units
+    units, phases = placement.units, len(one.phases)
     seconds = 0.0
-    for phase, times in (("serve", 2), ("train", 1)):
-        waves = placement.of(phase)
-        mine = [wave for wave in waves if not wave.server]
+    turns = [("serve", phases), *((training.phase, 1) for training in one.trainings)]
+    for phase, times in turns:
+        mine = [wave for wave in placement.of(phase) if not wave.server]
         if len(mine) > 1:
             weights = sum(held.base.weights for wave in mine for held in wave.held)
             seconds += times * weights / LOAD_BYTES_A_SECOND / min(units.count, len(mine))
@@ -299,10 +278,10 @@ def _loading(config: Config, bases: Sequence[BasePlan], placement: Placement) ->
     )
     servers = _servers(placement)
     if len(servers) > 1 and not config.resources.keep_all_loaded:
-        seconds += 2 * sum(map(_start_seconds, servers))
+        seconds += phases * sum(map(_start_seconds, servers))
     elif units.server_rest(config) == "stop":
         seconds += sum(map(_start_seconds, servers))
-    return seconds + 2 * 2 * switched / SWITCH_BYTES_A_SECOND / units.count
+    return seconds + phases * 2 * switched / SWITCH_BYTES_A_SECOND / units.count
 
 
 def _servers(placement: Placement) -> list[BasePlan]:

@@ -7,8 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from phalanx.plan.make import Plan
-from phalanx.plan.speed import VERDICT_TOKENS
+from phalanx.plan.rounds import VERDICT_TOKENS
+from phalanx.plan.speed import RoundTimes
+from phalanx.plan.stages_table import stage_tables, who_mixes
 from phalanx.plan.where import behind, where
+from phalanx.plan.work import Work
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -18,7 +21,8 @@ def render(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     if plan.assumed:
         parts += [Text(f"Note: {plan.assumed}."), Text("")]
-    parts += [_who(plan), Text(""), _counts(plan), Text(""), where(plan), *behind(plan)]
+    tables = stage_tables(plan) if plan.work is None else [_counts(plan, plan.work)]
+    parts += [_who(plan), Text(""), *tables, Text(""), where(plan), *behind(plan)]
     parts += [Text(""), _time(plan)]
     if plan.notes:
         parts += [Text(""), Text("Worth knowing")]
@@ -27,11 +31,7 @@ def render(plan: Plan) -> RenderableType:
 
 
 def _who(plan: Plan) -> Text:
-    contestants, judges, learners = plan.contestants, plan.judges, plan.learners
-    lines = [f"{len(contestants)} contestants: {', '.join(contestants)}"]
-    lines.append("Judges: " + ("the same" if judges == contestants else ", ".join(judges)))
-    same = learners == contestants
-    lines.append("Learners: " + ("the same" if same else ", ".join(learners) or "nobody"))
+    lines = who_mixes(plan) if plan.work is None else _who_duels(plan)
     if plan.recruits:
         lines.append(
             f"Recruits to make first: {', '.join(plan.recruits)} "
@@ -39,12 +39,23 @@ def _who(plan: Plan) -> Text:
         )
     found = plan.instructions
     count = "" if found.count is None else f"{found.count:,}, "
-    lines.append(f"Instructions: {count}about {found.tokens} tokens each ({found.how})")
+    turns = f", {found.turns:.1f} user turns each" if found.turns > 1 else ""
+    each = "a turn" if turns else "each"
+    lines.append(f"Instructions: {count}about {found.tokens} tokens {each} ({found.how}){turns}")
     return Text("\n".join(lines))
 
 
-def _counts(plan: Plan) -> Table:
-    work, times, learners = plan.work, plan.iterations, len(plan.learners)
+def _who_duels(plan: Plan) -> list[str]:
+    contestants, judges, learners = plan.contestants, plan.judges, plan.learners
+    lines = [f"{len(contestants)} contestants: {', '.join(contestants)}"]
+    lines.append("Judges: " + ("the same" if judges == contestants else ", ".join(judges)))
+    same = learners == contestants
+    lines.append("Learners: " + ("the same" if same else ", ".join(learners) or "nobody"))
+    return lines
+
+
+def _counts(plan: Plan, work: Work) -> Table:
+    times, learners = plan.iterations, len(plan.learners)
     table = Table(title="Work", title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("", overflow="fold")
     for heading in ("an iteration", f"all {times}"):
@@ -76,16 +87,22 @@ def _time(plan: Plan) -> Text:
         alone = "members behind endpoints take as long as those take"
         words = alone if plan.endpoints else "scripted members take next to none"
         return Text(f"Time: {words}.")
-    each, once = plan.times.each, plan.times.once
-    phases = ", ".join(f"{name} {duration(value)}" for name, value in each.items())
+    once = plan.times.once
+    phases = "; ".join(map(_round_time, plan.times.rounds))
     beside = "; ".join(f"{name} {duration(value)} in all" for name, value in once.items())
     ours = " Endpoints are not counted." if plan.endpoints else ""
     written = f", verdicts of {VERDICT_TOKENS} tokens" if plan.writes_verdicts else ""
     return Text(
-        f"Time, a rough estimate: about {duration(plan.total_seconds)} in all; an iteration: "
+        f"Time, a rough estimate: about {duration(plan.total_seconds)} in all; "
         f"{phases}{'; ' if beside else ''}{beside}. Reckoned for {plan.assumption}, and responses "
         f"half as long as allowed{written}; half or double would be no surprise.{ours}"
     )
+
+
+def _round_time(one: RoundTimes) -> str:
+    kind = f"a stage {one.name}" if one.name else "an iteration"
+    shown = [(name, value) for name, value in one.each.items() if value or not one.name]
+    return f"{kind}: " + ", ".join(f"{name} {duration(value)}" for name, value in shown)
 
 
 def duration(seconds: float) -> str:

@@ -10,13 +10,21 @@ from phalanx.config.schema import Config
 from phalanx.plan.machines import CARDS, GB, Machine, in_words
 from phalanx.plan.memory import BasePlan, bases_of, longest_request
 from phalanx.plan.placement import Placement, Wave, place
+from phalanx.plan.rounds import Round, fully_trained
 from phalanx.plan.sizes import Size
+from phalanx.plan.stages import rounds_of
 from phalanx.plan.units import tensor_parallel, units_of
+from phalanx.plan.work import trained
 from phalanx.types import Member
 
 AT_MOST = 3
 """Ways out that a message names."""
-DOING = {"recruit": "make recruits of", "serve": "serve", "train": "train"}
+DOING = {
+    "recruit": "make recruits of",
+    "serve": "serve",
+    "tune": "fine-tune",
+    "train": "train",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +36,20 @@ class Question:
     machine: Machine
     instruction_tokens: int
     size: Size | None = None
+    turns: float = 1.0
+
+    def rounds(self) -> tuple[Round, ...]:
+        return rounds_of(self.config, self.members, self.instruction_tokens, self.turns)
 
     def bases(self) -> list[BasePlan]:
         units = units_of(self.config, self.machine)
-        return bases_of(self.members, units.dtype_width, self.size)
+        apart = fully_trained(self.rounds())
+        return bases_of(self.members, units.dtype_width, self.size, apart)
 
     def placement(self) -> Placement:
         units = units_of(self.config, self.machine)
-        return place(self.config, self.members, self.bases(), units, self.instruction_tokens)
+        tokens = self.instruction_tokens
+        return place(self.config, self.members, self.bases(), units, self.rounds(), tokens)
 
     def with_settings(self, section: str, **changes: object) -> Question:
         part = getattr(self.config, section).model_copy(update=changes)
@@ -156,7 +170,21 @@ def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]
         yield words, question.with_settings("resources", merge_adapters=False)
     if resources.workers == 1:
         yield from _other_devices(question, wave)
+    yield from _other_weights(question, wave)
+
+
+def _other_weights(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
+    """Adapters instead of whole weights; members that no longer learn, in duels at least."""
     names = frozenset(name for held in wave.held for name in held.members)
+    part = {"tune": "sft", "train": "train"}.get(wave.phase, "")
+    if part and getattr(question.config, part).weights == "full":
+        settings = getattr(question.config, part).model_copy(update={"weights": "lora"})
+        changed = question.config.model_copy(update={part: settings})
+        yield f"{part}.weights: lora", replace(question, config=changed)
+    if names & {member.name for member in trained(question.config, question.members)} and (
+        question.config.method == "moaa"
+    ):
+        return  # a student that does not learn is none
     if wave.phase == "train":
         yield "its members without the role learn (roles: [contest, judge])", question.frozen(names)
     for split in (2, 4, 8):
@@ -193,16 +221,17 @@ def _smaller_batches(question: Question, wave: Wave) -> Iterator[tuple[str, Ques
     config = question.config
     recruit = config.pool.recruit
     recruiting = wave.phase == "recruit" and recruit is not None
-    settings = recruit.train if recruiting and recruit else config.train
-    where = "pool.recruit.train" if recruiting else "train"
+    part = "sft" if wave.phase == "tune" else "train"
+    settings = recruit.train if recruiting and recruit else getattr(config, part)
+    where = "pool.recruit.train" if recruiting else part
 
     def change(**changes: object) -> Question:
-        train = settings.model_copy(update=changes)
+        changed = settings.model_copy(update=changes)
         if recruiting and recruit:
             return question.with_settings(
-                "pool", recruit=recruit.model_copy(update={"train": train})
+                "pool", recruit=recruit.model_copy(update={"train": changed})
             )
-        return replace(question, config=config.model_copy(update={"train": train}))
+        return replace(question, config=config.model_copy(update={part: changed}))
 
     batch, length = settings.batch_size, settings.max_length
     smaller = _first(wave, _halves(batch), lambda size: change(batch_size=size))
@@ -251,7 +280,8 @@ def small_batches(question: Question, placement: Placement) -> Iterator[str]:
     own = [wave for wave in placement.of("serve") if not wave.server]
     if not units.gpu or not own or not all(wave.fits and wave.needed for wave in own):
         return
-    length = longest_request(question.config, question.instruction_tokens)
+    tokens = question.instruction_tokens
+    length = longest_request(question.config, question.rounds(), tokens)
     for size in (512, 256, 128, 64):
         if size < 2 * max(held.wanted for wave in own for held in wave.held):
             return

@@ -14,7 +14,12 @@ from phalanx.plan.placement import Held, Wave
 from phalanx.plan.units import USABLE
 from phalanx.plan.ways import gigabytes, parts
 
-DOING = {"recruit": "Recruit", "serve": "Answer and judge", "train": "Train"}
+DOING = {
+    "recruit": "Recruit",
+    "serve": "Answer and judge",
+    "tune": "Learn demonstrations",
+    "train": "Train",
+}
 
 
 def where(plan: Plan) -> Text:

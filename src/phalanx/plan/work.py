@@ -1,4 +1,4 @@
-"""How much there is to do: requests and tokens, before anything is loaded.
+"""How much duels are to do: requests and tokens, before anything is loaded.
 
 Token counts are upper bounds: every response as long as allowed.
 """
@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import ceil
 
-from phalanx.config.schema import Config, OptimiserSettings
-from phalanx.pool import TRAINABLE, contestants, judges, learners
+from phalanx.config.schema import Config
+from phalanx.plan.rounds import (
+    USUAL_SHARE,
+    VERDICT_TOKENS,
+    Demand,
+    Round,
+    Training,
+    batches_of,
+    long_text,
+    steps_of,
+    writing,
+)
+from phalanx.pool import TRAINABLE, contestants, judges, learners, students_of
 from phalanx.types import Member
+
+__all__ = ["Asked", "Work", "asked_of", "batches_of", "duel_rounds", "steps_of", "work_of"]
 
 RUBRIC_TOKENS = 120
 """Tokens of a judging prompt around the judged text."""
@@ -62,10 +75,68 @@ def asked_of(config: Config, members: Sequence[Member]) -> dict[str, Asked]:
 
 
 def trained(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
-    """Members that learn: those with the role whose weights are here."""
+    """Members that learn: those with the role whose weights are here; with moaa, students."""
     if config.train.method == "none":
         return ()
-    return tuple(member for member in learners(members) if member.engine in TRAINABLE)
+    able = tuple(member for member in learners(members) if member.engine in TRAINABLE)
+    if config.method != "moaa":
+        return able
+    students = {student.name for student in students_of(config)}
+    return tuple(member for member in able if member.name in students)
+
+
+def duel_rounds(
+    config: Config, members: Sequence[Member], instruction_tokens: int
+) -> tuple[Round, ...]:
+    """Iterations of duels, which are all alike."""
+    asked, answer = asked_of(config, members), config.answer.max_new_tokens
+    usual = ceil(answer * USUAL_SHARE)
+    both = (instruction_tokens, instruction_tokens)
+    answers = [writing(name, "answer", mine.answers, both, answer) for name, mine in asked.items()]
+    judgings = [
+        judging(config, name, mine.judgings, both, (answer, usual)) for name, mine in asked.items()
+    ]
+    names = [member.name for member in trained(config, members)]
+    examples = dict.fromkeys(names, examples_of(config, members))
+    training = Training(
+        phase="train",
+        settings=config.train,
+        examples=examples,
+        texts=2,
+        most=instruction_tokens + answer,
+        usual=instruction_tokens + usual,
+        long=long_text(config.train, instruction_tokens, answer),
+    )
+    trainings = (training,) if names else ()
+    return (Round("", config.iterations, (*answers, *judgings), trainings, config.match.duels),)
+
+
+def judging(
+    config: Config,
+    judge: str,
+    requests: float,
+    instruction: tuple[float, float],
+    response: tuple[int, int],
+    protocol: str = "",
+) -> Demand:
+    """Requests to a judge, by ``judge.protocol``; tokens are (at most, usually)."""
+    protocol = protocol or config.judge.protocol
+    read, written = judge_request_tokens(config, instruction[0], response[0], protocol)
+    usual_read, _ = judge_request_tokens(config, instruction[1], response[1], protocol)
+    verdict = min(written, VERDICT_TOKENS)
+    return Demand(
+        member=judge,
+        purpose="judge",
+        requests=requests,
+        read=read,
+        written=written,
+        usual_read=usual_read,
+        usual=verdict,
+        longest=verdict,
+        # A server that cannot be told how to begin writes even a score that is read off.
+        unguided=config.judge.max_new_tokens,
+        scored=response[0] if protocol == "likelihood" else 0,
+    )
 
 
 def work_of(config: Config, members: Sequence[Member], instruction_tokens: int) -> Work:
@@ -75,6 +146,7 @@ def work_of(config: Config, members: Sequence[Member], instruction_tokens: int) 
     pairs = max(1, round(duels * config.pairs.keep))
     learning = len(trained(config, members))
     each = examples_of(config, members) if learning else 0
+    judge_tokens = ceil(sum(judge_request_tokens(config, instruction_tokens, answer)))
     return Work(
         duels=duels,
         responses=2 * duels,
@@ -84,7 +156,7 @@ def work_of(config: Config, members: Sequence[Member], instruction_tokens: int) 
         training_pairs=each,
         training_steps=steps_of(each, config.train),
         answer_tokens=2 * duels * (instruction_tokens + answer),
-        judge_tokens=2 * judgments * sum(judge_request_tokens(config, instruction_tokens, answer)),
+        judge_tokens=2 * judgments * judge_tokens,
         train_tokens=each * 2 * (instruction_tokens + answer) * config.train.epochs * learning,
     )
 
@@ -97,23 +169,13 @@ def examples_of(config: Config, members: Sequence[Member]) -> int:
     return pairs
 
 
-def steps_of(examples: int, settings: OptimiserSettings) -> int:
-    """Optimiser steps for one member: batches are gathered over the ends of epochs."""
-    return ceil(batches_of(examples, settings) / settings.accumulate)
-
-
-def batches_of(examples: int, settings: OptimiserSettings) -> int:
-    """Forward and backward passes for one member."""
-    return ceil(examples / settings.batch_size) * settings.epochs
-
-
 def judge_request_tokens(
-    config: Config, instruction_tokens: int, response_tokens: int
-) -> tuple[int, int]:
+    config: Config, instruction_tokens: float, response_tokens: int, protocol: str = ""
+) -> tuple[float, int]:
     """Tokens of one judging request: (read, written at most)."""
     one = instruction_tokens + response_tokens
-    match config.judge.protocol:
-        case "likelihood":
+    match protocol or config.judge.protocol:
+        case "likelihood" | "reward":
             return one, 0
         case "expected":
             return one + RUBRIC_TOKENS, 0

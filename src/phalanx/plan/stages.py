@@ -1,0 +1,354 @@
+"""How much the stages of moaa are to do, and the rounds of whatever method a run has.
+
+Counts are those of a stage in which nothing fails: failed proposals, ties and identical responses
+make it less. An answer of a teacher that several builders need is one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
+from phalanx.config.schema import Config, StudentSettings
+from phalanx.methods.moaa import joining, stage_of
+from phalanx.plan.rounds import (
+    USUAL_SHARE,
+    Demand,
+    Round,
+    Training,
+    long_text,
+    writing,
+)
+from phalanx.plan.work import duel_rounds, judging, trained
+from phalanx.pool import contestants, proposers_of, students_of
+from phalanx.types import Member
+
+AGGREGATE_TOKENS = 150
+"""Tokens of the instruction to aggregators."""
+PROMPT_TOKENS = 200
+"""Tokens of a prompt around what is evaluated, decided or mended."""
+CRITERIA_TOKENS = 400
+"""Tokens of the list of criteria, and of the question which ones matter."""
+CHOSEN_TOKENS = 25
+"""Tokens of a criterion as evaluators see it."""
+USER_TURN_TOKENS = 512
+"""Most tokens of a user turn that is rewritten."""
+TEACHER = "teacher:"
+
+Tokens = tuple[float, float]
+"""(at most, usually)."""
+
+
+def rounds_of(
+    config: Config, members: Sequence[Member], instruction_tokens: int, turns: float = 1.0
+) -> tuple[Round, ...]:
+    """The rounds of a run, by its method. ``turns``: user turns of an instruction, on average."""
+    if config.method != "moaa":
+        return duel_rounds(config, members, instruction_tokens)
+    counts: dict[tuple[str, tuple[str, ...]], int] = {}
+    for number in range(1, config.iterations + 1):
+        kind = stage_of(config, number).kind
+        key = (kind, joining(config, number) if kind == "sft" else ())
+        counts[key] = counts.get(key, 0) + 1
+    stages = _Stages(config, tuple(members), instruction_tokens, turns)
+    return tuple(
+        stages.sft(count, joined) if kind == "sft" else stages.dpo(count)
+        for (kind, joined), count in counts.items()
+    )
+
+
+def comparisons(candidates: int, ranking: str) -> int:
+    """Pairs that are judged to find the best and the worst of so many responses.
+
+    >>> comparisons(5, "round_robin"), comparisons(5, "knockout")
+    (10, 6)
+    """
+    if candidates < 2:
+        return 0
+    if ranking == "round_robin":
+        return candidates * (candidates - 1) // 2
+    return ceil(3 * candidates / 2) - 2
+
+
+def layers_of(config: Config, joined: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
+    """Proposers of each layer; who has joined proposes in all of them."""
+    return tuple(tuple(dict.fromkeys([*layer, *joined])) for layer in proposers_of(config))
+
+
+def teachers_of(config: Config, joined: Sequence[str] = ()) -> tuple[str, ...]:
+    """Everybody in the mixture, proposers first."""
+    names = [name for layer in layers_of(config, joined) for name in layer]
+    return tuple(dict.fromkeys([*names, config.mixture.aggregator]))
+
+
+def mixing(
+    config: Config,
+    layers: Sequence[Sequence[str]],
+    count: float,
+    prompt: Tokens,
+    last: int,
+    lead: str = "",
+    first: Sequence[str] | None = None,
+) -> Iterator[Demand]:
+    """The requests of ``count`` answers of a mixture, of at most ``last`` tokens.
+
+    ``first``: who of the first layer is asked, where the others have answered before.
+    """
+    settings = config.mixture
+    one = settings.propose.max_new_tokens
+    shown = 0
+    for number, layer in enumerate(layers, start=1):
+        read = _with_proposals(prompt, shown, one)
+        for name in layer:
+            asked = count if number > 1 or first is None or name in first else 0.0
+            requests = asked * settings.samples
+            yield writing(name, "propose", requests, read, one, f"{lead}propose {number}")
+        shown = len(layer) * settings.samples
+    read = _with_proposals(prompt, shown, one)
+    yield writing(settings.aggregator, "aggregate", count, read, last, f"{lead}aggregate")
+
+
+def _with_proposals(prompt: Tokens, shown: int, tokens: int) -> Tokens:
+    if not shown:
+        return prompt
+    most, usual = prompt
+    more = AGGREGATE_TOKENS + shown * tokens
+    return most + more, usual + AGGREGATE_TOKENS + shown * ceil(tokens * USUAL_SHARE)
+
+
+def _usual(tokens: int) -> tuple[int, int]:
+    return tokens, ceil(tokens * USUAL_SHARE)
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """What both kinds of stages have in common."""
+
+    config: Config
+    members: tuple[Member, ...]
+    tokens: int
+    turns: float
+
+    @property
+    def students(self) -> tuple[StudentSettings, ...]:
+        return students_of(self.config)
+
+    @property
+    def later(self) -> float:
+        """User turns after the first."""
+        return max(0.0, self.turns - 1)
+
+    def conversation(self, answered: float) -> Tokens:
+        """A user turn and what stood before it, after ``answered`` answers on average."""
+        most, usual = _usual(self.config.mixture.aggregate.max_new_tokens)
+        return (
+            self.tokens + answered * (self.tokens + most),
+            self.tokens + answered * (self.tokens + usual),
+        )
+
+    # sft -----------------------------------------------------------------------------------------
+
+    def sft(self, count: int, joined: tuple[str, ...]) -> Round:
+        config, number = self.config, self.config.moaa.sft_instructions
+        builders = {student.data for student in self.students} - {"none"}
+        layers, prompt = layers_of(config, joined), self.conversation(self.later / 2)
+        demands: list[Demand] = []
+        if "mixture" in builders:
+            last = config.mixture.aggregate.max_new_tokens
+            demands += mixing(config, layers, number * self.turns, prompt, last)
+        teachers = teachers_of(config, joined)
+        demands += self._teachers(builders, layers, teachers, prompt)
+        if "best_of" in builders:
+            answers = _usual(config.mixture.propose.max_new_tokens)
+            groups = number * self.turns
+            demands += self._ranking(ranker_of(config), groups, len(teachers), prompt, answers)
+        demands += self._mending(builders, teachers)
+        name = "sft, students propose" if joined else "sft"
+        trainings = self._tuning(teachers, prompt)
+        return Round(name, count, tuple(demands), trainings, number)
+
+    def _teachers(
+        self,
+        builders: set[str],
+        layers: Sequence[Sequence[str]],
+        teachers: Sequence[str],
+        prompt: Tokens,
+    ) -> Iterator[Demand]:
+        """Answers of single teachers that are no proposals of the mixture's first layer."""
+        settings, number = self.config.mixture, self.config.moaa.sft_instructions
+        proposing = set(layers[0]) if layers and "mixture" in builders else set()
+        best = float("best_of" in builders)
+        names = dict.fromkeys([*teachers, *(b.removeprefix(TEACHER) for b in sorted(builders)
+                                            if b.startswith(TEACHER))])  # fmt: skip
+        for name in names:
+            own = self._own_conversations(name, builders, teachers)
+            first = 0.0 if name in proposing else max(own, best)
+            requests = number * (first + self.later * (own + best))
+            if requests:
+                most = settings.propose.max_new_tokens
+                yield writing(name, "propose", requests, prompt, most, "teachers")
+
+    def _own_conversations(self, name: str, builders: set[str], teachers: Sequence[str]) -> float:
+        """Conversations of a teacher alone for each instruction, whichever builders want them."""
+        if f"{TEACHER}{name}" in builders or ("combined" in builders and name in teachers):
+            return 1.0
+        return 1 / len(teachers) if "random" in builders and name in teachers else 0.0
+
+    def _mending(self, builders: set[str], teachers: Sequence[str]) -> Iterator[Demand]:
+        """Does the next user turn fit, and if not, what would."""
+        config = self.config
+        if not self.later or config.moaa.multi_turn == "faithful":
+            return
+        single = {b.removeprefix(TEACHER) for b in builders if b.startswith(TEACHER)}
+        names = dict.fromkeys([*teachers, *single])
+        courses = sum(self._own_conversations(name, builders, teachers) for name in names)
+        courses += ("mixture" in builders) + ("best_of" in builders)
+        asked = config.moaa.sft_instructions * self.later * courses
+        most, usual = self.conversation(self.turns / 2)
+        read = (most + PROMPT_TOKENS, usual + PROMPT_TOKENS)
+        member = rewriter_of(config)
+        yield self._options(member, "fit", asked, read)
+        if config.moaa.multi_turn == "rewrite":
+            longest = min(config.mixture.aggregate.max_new_tokens, USER_TURN_TOKENS)
+            yield writing(member, "rewrite", asked, read, longest)
+
+    def _options(self, member: str, purpose: str, requests: float, read: Tokens) -> Demand:
+        """Requests whose answer is read off in one forward pass, where that can be done."""
+        unguided = self.config.judge.max_new_tokens
+        return Demand(member, purpose, requests, read[0], 0, read[1], 0, 0, unguided=unguided)
+
+    def _tuning(self, teachers: Sequence[str], prompt: Tokens) -> tuple[Training, ...]:
+        config = self.config
+        rows = {s.name: config.moaa.sft_instructions * self.turns for s in self.students}
+        able = {member.name for member in trained(config, self.members)}
+        examples = {
+            s.name: ceil(rows[s.name] * (len(teachers) if s.data == "combined" else 1))
+            for s in self.students
+            if s.data != "none" and s.name in able
+        }
+        if not examples:
+            return ()
+        most, usual = _usual(config.mixture.aggregate.max_new_tokens)
+        long = long_text(config.sft, prompt[1], most)
+        return (
+            Training("tune", config.sft, examples, 1, prompt[0] + most, prompt[1] + usual, long),
+        )
+
+    # dpo -----------------------------------------------------------------------------------------
+
+    def dpo(self, count: int) -> Round:
+        config, settings = self.config, self.config.reward
+        number = config.moaa.dpo_instructions
+        learning = [student for student in self.students if student.reward != "none"]
+        prompt = (float(self.tokens), float(self.tokens))
+        most, usual = _usual(settings.sample.max_new_tokens)
+        demands = [
+            writing(student.name, "sample", number * settings.samples, prompt, most)
+            for student in learning
+        ]
+        rewards = [student.reward for student in learning]
+        for name in dict.fromkeys(rewards):
+            demands += self._ranking(
+                name, number, settings.samples, prompt, (most, usual), rewards.count(name)
+            )
+        able = {member.name for member in trained(config, self.members)}
+        examples = {student.name: number for student in learning if student.name in able}
+        trainings = ()
+        if examples:
+            long = long_text(config.train, self.tokens, most)
+            pair = (self.tokens + most, self.tokens + usual)
+            trainings = (Training("train", config.train, examples, 2, *pair, long),)
+        return Round("dpo", count, tuple(demands), trainings, number)
+
+    def _ranking(
+        self,
+        judge: str,
+        groups: float,
+        candidates: int,
+        prompt: Tokens,
+        response: tuple[int, int],
+        times: int = 1,
+    ) -> Iterator[Demand]:
+        """Best and worst of each group of responses; ``times`` groups share an instruction."""
+        config = self.config
+        pairs = groups * times * comparisons(candidates, config.reward.ranking)
+        if judge == "moa":
+            yield from self._panel(groups, pairs, prompt, response)
+            return
+        engine = {member.name: member.engine for member in self.members}.get(judge)
+        protocol = "reward" if engine == "reward" else config.judge.protocol
+        asked = 2 * pairs if protocol == "pairwise" else groups * times * candidates
+        yield judging(config, judge, asked, prompt, response, protocol)
+
+    def _panel(
+        self, groups: float, pairs: float, prompt: Tokens, response: tuple[int, int]
+    ) -> Iterator[Demand]:
+        config, settings = self.config, self.config.reward
+        written = settings.verdict == "written"
+        if settings.num_criteria:
+            read = (prompt[0] + CRITERIA_TOKENS, prompt[1] + CRITERIA_TOKENS)
+            yield self._decision(selector_of(config), "criteria", groups, read, written)
+        shown = settings.num_criteria * CHOSEN_TOKENS or CRITERIA_TOKENS
+        around = PROMPT_TOKENS + shown
+        read = (prompt[0] + 2 * response[0] + around, prompt[1] + 2 * response[1] + around)
+        asked, panel = pairs * (2 if settings.both_orders else 1), panel_of(config)
+        most, usual = _usual(settings.evaluate.max_new_tokens)
+        for name in panel:
+            yield writing(name, "assess", asked, read, most)
+        read = (read[0] + len(panel) * most, read[1] + len(panel) * usual)
+        yield self._decision(verdict_of(config), "verdict", asked, read, written)
+
+    def _decision(
+        self, member: str, purpose: str, requests: float, read: Tokens, written: bool
+    ) -> Demand:
+        if not written:
+            return self._options(member, purpose, requests, read)
+        return writing(member, purpose, requests, read, self.config.reward.verdict_tokens)
+
+
+# Evaluation --------------------------------------------------------------------------------------
+
+
+def measuring_of(
+    config: Config, members: Sequence[Member], instruction_tokens: int, items: int
+) -> tuple[Demand, ...]:
+    """The requests of all evaluation: whoever has not changed has answered before."""
+    if not items:
+        return ()
+    times = 1 + ceil(config.iterations / config.evaluate.every)
+    learning = {member.name for member in trained(config, members)}
+    both = (float(instruction_tokens), float(instruction_tokens))
+    most = config.evaluate.max_new_tokens
+    demands = []
+    for member in contestants(members):
+        changes = member.name in learning if config.method == "moaa" else member.engine != "openai"
+        count = items * (times if changes else 1)
+        demands.append(writing(member.name, "evaluate", count, both, most))
+    if config.evaluate.mixture and config.mixture.aggregator:
+        demands += mixing(config, layers_of(config), items, both, most, "evaluate ")
+        demands += _measured_again(config, learning, items, both)
+    return tuple(demands)
+
+
+def _measured_again(
+    config: Config, learning: set[str], items: int, prompt: Tokens
+) -> Iterator[Demand]:
+    """The mixture after each generation (or measured iteration), where somebody in it is new."""
+    every, last = config.evaluate.every, config.iterations
+    measured = [n for n in range(1, last + 1) if n % every == 0 or n == last]
+    moaa = config.method == "moaa"
+    if moaa:
+        measured = [n for n in measured if n % len(config.moaa.stages) == 0]
+        if config.moaa.self_improve == "off":
+            return
+    for number in measured:
+        joined = joining(config, number + 1) if moaa else ()
+        layers = layers_of(config, joined)
+        new = learning & set(teachers_of(config, joined))
+        if new:
+            last_tokens = config.evaluate.max_new_tokens
+            yield from mixing(
+                config, layers, items, prompt, last_tokens, "evaluate ", first=sorted(new)
+            )

@@ -1,0 +1,119 @@
+"""The plan of a run of moaa in words: who mixes, what each stage asks, and of whom."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
+from phalanx.plan.make import Plan
+from phalanx.plan.rounds import Demand, Round, all_demands
+from phalanx.plan.stages import layers_of
+from phalanx.pool import students_of
+
+PURPOSES = {
+    "propose": "proposals and teachers' answers",
+    "aggregate": "answers of the mixture",
+    "fit": "user turns looked at",
+    "rewrite": "user turns rewritten, at most",
+    "sample": "students' responses",
+    "criteria": "choices of criteria",
+    "assess": "evaluations of two responses",
+    "verdict": "verdicts",
+    "judge": "requests to judges and reward models",
+}
+"""In the order in which they come."""
+
+
+def who_mixes(plan: Plan) -> list[str]:
+    """Layers, aggregator, the panel of the reward, the students."""
+    config = plan.config
+    settings, layers = config.mixture, layers_of(config)
+    samples = f", {settings.samples} samples each" if settings.samples > 1 else ""
+    lines = []
+    if len(set(layers)) == 1:
+        rounds = f" in each of {len(layers)} layers" if len(layers) > 1 else ""
+        lines.append(f"Proposers: {', '.join(layers[0])}{rounds}{samples}")
+    else:
+        lines += [f"Layer {n}: {', '.join(layer)}{samples}" for n, layer in enumerate(layers, 1)]
+    lines.append(f"Aggregator: {settings.aggregator}")
+    students = students_of(config)
+    purposes = {demand.purpose for _, demand in all_demands(plan.rounds)}
+    if "verdict" in purposes:
+        choice = f"; {selector_of(config)} chooses criteria" if "criteria" in purposes else ""
+        panel = ", ".join(panel_of(config))
+        lines.append(f"Reward: {panel} evaluate, {verdict_of(config)} decides{choice}")
+    if "fit" in purposes:
+        lines.append(f"User turns that do not fit: {config.moaa.multi_turn}, {rewriter_of(config)}")
+    if any(student.data == "best_of" for student in students):
+        lines.append(f"Best of the teachers' answers: as {ranker_of(config)} ranks them")
+    for student in students:
+        learns = "" if student.name in plan.learners else "; not trained"
+        words = f"demonstrations: {student.data}, reward: {student.reward}{learns}"
+        lines.append(f"Student {student.name} ({words})")
+    return lines
+
+
+def stage_tables(plan: Plan) -> list[RenderableType]:
+    """Requests and training of each kind of stage, and everything that is asked of each member."""
+    return [_work(plan), Text(""), _members(plan)]
+
+
+def _table(title: str, headings: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def _work(plan: Plan) -> Table:
+    rounds = plan.rounds
+    headings = [f"{one.name}{f' (x{one.count})' if one.count > 1 else ''}" for one in rounds]
+    table = _table("Work", [*headings, f"all {plan.iterations} stages"])
+    rows = [("instructions", [float(one.instructions) for one in rounds])]
+    for purpose, words in PURPOSES.items():
+        rows.append((words, [_requests(one, purpose) for one in rounds]))
+    rows.append(("tokens read, at most", [_tokens(one, "read") for one in rounds]))
+    rows.append(("tokens written, at most", [_tokens(one, "written") for one in rounds]))
+    trained = [[t for t in one.trainings if t.examples] for one in rounds]
+    rows += [
+        ("training examples, at most", [sum(sum(t.examples.values()) for t in s) for s in trained]),
+        ("optimiser steps", [sum(t.steps for t in some) for some in trained]),
+        ("tokens to train, at most", [sum(t.tokens for t in some) for some in trained]),
+    ]
+    for words, counts in rows:
+        if any(counts):
+            total = sum(one.count * count for one, count in zip(rounds, counts, strict=True))
+            table.add_row(words, *(f"{count:,.0f}" for count in counts), f"{total:,.0f}")
+    if plan.evaluation_requests:
+        blank = [""] * len(rounds)
+        table.add_row("evaluation requests", *blank, f"{plan.evaluation_requests:,}")
+    return table
+
+
+def _requests(one: Round, purpose: str) -> float:
+    return sum(demand.requests for demand in one.demands if demand.purpose == purpose)
+
+
+def _tokens(one: Round, which: str) -> float:
+    return sum(demand.requests * getattr(demand, which) for demand in one.demands)
+
+
+def _members(plan: Plan) -> Table:
+    """Every member's requests and tokens in the whole run, without evaluation."""
+    table = _table("Asked of each member", ["requests", "tokens read", "written, at most"])
+    sums: dict[str, list[float]] = {}
+    for times, demand in all_demands(plan.rounds):
+        total = sums.setdefault(demand.member, [0.0, 0.0, 0.0])
+        for place, amount in enumerate(_amounts(demand)):
+            total[place] += times * amount
+    for name, total in sums.items():
+        table.add_row(name, *(f"{amount:,.0f}" for amount in total))
+    return table
+
+
+def _amounts(demand: Demand) -> tuple[float, float, float]:
+    count = demand.requests
+    return count, count * demand.read, count * demand.written
