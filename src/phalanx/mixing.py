@@ -226,17 +226,28 @@ class _Streaming:
         if not hasattr(engine, "stream") or any(r.error is None for r, _ in stored.values()):
             return self._ask(phase, requests)
         self._place.check_stop()
-        tries = sum(tries for _, tries in stored.values()) + 1
-        began = time.monotonic()
-        response = engine.stream(request, self._shown)
-        seconds = time.monotonic() - began
-        ledger = self._place.ledger
-        facts = engine.facts() if hasattr(engine, "facts") else {}
-        ledger.record_responses(0, phase, [(request, response, tries)], seconds, facts)
-        ledger.add_seconds(0, phase, seconds, 1)
+        response = self._streamed(phase, request, engine, stored)
         if response.error is not None and response.error.transient:
             return self._ask(phase, requests)
         return [response]
+
+    def _streamed(
+        self, phase: str, request: Request, engine: Any, stored: dict[str, tuple[Response, int]]
+    ) -> Response:
+        """The response, recorded. What an answer has cost is recorded also where it is ended."""
+        ledger = self._place.ledger
+        tries = sum(tries for _, tries in stored.values()) + 1
+        began = time.monotonic()
+        answered: list[tuple[Request, Response, int]] = []
+        try:
+            response = engine.stream(request, self._shown)
+            answered.append((request, response, tries))
+        finally:
+            seconds = time.monotonic() - began
+            facts = engine.facts() if hasattr(engine, "facts") else {}
+            ledger.record_responses(0, phase, answered, seconds, facts)
+            ledger.add_seconds(0, phase, seconds, 1)
+        return response
 
     def _shown(self, piece: str) -> None:
         if self._place.should_stop():
