@@ -62,7 +62,7 @@ def _rank(folder: Path) -> int:
 
 @dataclass
 class VllmEngine:
-    """Implements :class:`phalanx.types.ConcurrentEngine`, and ``stream``, for members that vLLM serves.
+    """Implements :class:`phalanx.types.ConcurrentEngine` for members served by vLLM; streams, too.
 
     ``folder``, below the run's, gets one log for each server (default: a new temporary folder);
     adapters that a server has from the run's folder are ours to unload. ``keep_all`` holds
