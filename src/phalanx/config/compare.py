@@ -15,6 +15,7 @@ RESUME_FREE = (
     "resources.keep_all_loaded",
     "pool.members.*.gpus",
     "budget",
+    "search.calls",
     "endpoints.*.url",
     "endpoints.*.key",
     "endpoints.*.max_concurrency",

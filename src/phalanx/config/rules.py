@@ -22,6 +22,7 @@ from phalanx.config.rules_moaa import (
     check_moaa,
     check_rewards,
     check_unused,
+    check_whole,
 )
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_vllm import check_vllm
@@ -77,7 +78,7 @@ def check(
             _judging(config),
             check_unused(config) if duels else (),
             check_moaa(config) if purpose == "run" and config.method == "moaa" else (),
-            check_command(config, purpose) if purpose != "run" else (),
+            check_command(config, purpose) if purpose != "run" else check_whole(config),
             _lengths(config),
             _tasks(config),
             check_devices(config, machine, here=gpus is None),

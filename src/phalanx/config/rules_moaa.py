@@ -63,7 +63,6 @@ def check_moaa(config: Config) -> Iterator[Fault]:
     if _mixes_reward(config):
         yield from _panel(config)
     yield from _helpers(config)
-    yield from _full_weights(config)
 
 
 def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
@@ -370,35 +369,52 @@ def _too_short(section: str, length: int, key: str, written: int) -> Fault:
     return Fault((section, "max_length"), text, "note")
 
 
-def _full_weights(config: Config) -> Iterator[Fault]:
+def check_whole(config: Config) -> Iterator[Fault]:
     """What cannot be done with members that have a base of their own after training."""
-    stages = {"sft": config.sft, "dpo": config.train}
-    sections = {"sft": "sft", "dpo": "train"}
-    used = [s for s in dict.fromkeys(config.moaa.stages) if stages[s].weights == "full"]
-    if not used or config.train.method == "none":
+    whole = _trained_whole(config)
+    if not whole:
         return
-    path: Path = (sections[used[0]], "weights")
-    students = {student.name for student in students_of(config)}
-    served = [m.name for m in config.pool.members if m.name in students and m.serve == "vllm"]
+    path, resources = whole[0][0], config.resources
+    names = {name for _, some in whole for name in some}
+    served = [m.name for m in config.pool.members if m.name in names and m.serve == "vllm"]
     if served:
         text = (
-            f"full weights change the base, and a vLLM server keeps the one of {', '.join(served)}"
-            "; use weights: lora, or serve: here"
+            f"full weights change the base, and a vLLM server keeps that of {', '.join(served)}; "
+            "use weights: lora, or serve: here"
         )
         yield Fault(path, text)
-    if "dpo" in used and config.train.reference == "initial":
+    paired = config.method == "sparta" or "dpo" in config.moaa.stages
+    in_run = any(path[0] != "pool" for path, _ in whole)
+    if paired and in_run and config.train.reference == "initial":
         text = (
-            "is initial, but with full weights the member before the run is another base; use "
-            "reference: start, or train.weights: lora"
+            "is initial, but full weights change the base, and the one before the run is not kept "
+            "in memory; use reference: start, or weights: lora"
         )
         yield Fault(("train", "reference"), text)
-    resources = config.resources
     if resources.executor == "ray" and resources.ray.adapters == "store":
         text = (
             "full weights are too large for Ray's object store; set resources.ray.adapters: "
             "folder, with the run's folder where every node sees it, or use weights: lora"
         )
         yield Fault(path, text)
+
+
+def _trained_whole(config: Config) -> list[tuple[Path, list[str]]]:
+    """(key, members) of every training of all weights."""
+    members = [m.name for m in config.pool.members if m.engine == "hf" and "learn" in m.roles]
+    recruit, found = config.pool.recruit, list[tuple[Path, list[str]]]()
+    if recruit and recruit.train.weights == "full":
+        found.append((("pool", "recruit", "train", "weights"), list(recruit.specialists)))
+    if config.train.method == "none":
+        return found
+    stages: list[str] = ["dpo"]
+    if config.method == "moaa":
+        stages, members = config.moaa.stages, [student.name for student in students_of(config)]
+    if "sft" in stages and config.sft.weights == "full":
+        found.append((("sft", "weights"), members))
+    if "dpo" in stages and config.train.weights == "full":
+        found.append((("train", "weights"), members))
+    return found
 
 
 def _search(config: Config) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ def content_faults(config: Config) -> Iterator[Fault]:
     yield from _recruits(config)
     yield from _tasks(config)
     yield from _template(config)
+    yield from _mixture(config)
     yield from _scripts(config)
 
 
@@ -118,7 +119,9 @@ def _tasks(config: Config) -> Iterator[Fault]:
 def _template(config: Config) -> Iterator[Fault]:
     """Placeholders of one's own template; what has no use or does not exist is a rule's affair."""
     judge = config.judge
-    if judge.template is None or judge.protocol == "likelihood" or judge.low >= judge.high:
+    if judge.protocol in ("likelihood", "reward", "moa"):
+        return  # they have no prompt, or those of the mixture
+    if judge.template is None or judge.low >= judge.high:
         return
     if not Path(judge.template).expanduser().is_file():
         return
@@ -128,3 +131,22 @@ def _template(config: Config) -> Iterator[Fault]:
         validate_template(judge)
     except ConfigError as error:
         yield Fault(("judge", "template"), str(error))
+
+
+def _mixture(config: Config) -> Iterator[Fault]:
+    """One's own instruction to aggregators, and one's own list of criteria."""
+    template, criteria = config.mixture.template, config.reward.criteria
+    if template is not None and Path(template).expanduser().is_file():
+        from phalanx.collective.templates import load_template
+
+        try:
+            load_template(template, ("proposals",))
+        except ConfigError as error:
+            yield Fault(("mixture", "template"), str(error))
+    if criteria != "builtin" and Path(criteria).expanduser().is_file():
+        from phalanx.collective.criteria import validate_criteria
+
+        try:
+            validate_criteria(criteria)
+        except ConfigError as error:
+            yield Fault(("reward", "criteria"), str(error))

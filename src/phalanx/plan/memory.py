@@ -23,8 +23,10 @@ ADAPTER_BYTES = 4
 TRAINED_BYTES = 20
 """Bytes for each trained weight in float32: value, gradient, two moments, and the reference."""
 FLOAT = 4
-FULL_BYTES = 16
-"""The same for each weight of a base that is trained as a whole, without the reference."""
+WHOLE_BYTES = 12
+"""Beside each weight of a base that is trained as a whole, in float32: gradient and two moments."""
+KEPT_BYTES = 4
+"""The weights as they were before, in main memory: to measure by how much training changed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +161,14 @@ def rows_wanted(config: Config, length: int) -> int:
     return max(1, min(resources.batch_size, resources.batch_tokens // length))
 
 
-def optimiser_bytes(
-    plan: BasePlan, member: Member, settings: OptimiserSettings, reference: bool
-) -> int:
-    """What is trained, its gradient and both moments, and DPO's ``reference``.
+def optimiser_bytes(plan: BasePlan, member: Member, settings: OptimiserSettings, gpu: bool) -> int:
+    """What is trained, its gradient and both moments, and the reference; less a whole base.
 
-    That of an adapter is counted for demonstrations, too, as it is small.
+    The reference of an adapter is counted for demonstrations, too, as it is small. A model that is
+    trained as a whole needs none: its log-probabilities are computed before the first step.
     """
     if settings.weights == "full":
-        return (plan.parameters or 0) * FULL_BYTES + (plan.weights if reference else 0)
+        return (plan.parameters or 0) * (WHOLE_BYTES + (0 if gpu else KEPT_BYTES))
     weights = adapter_bytes(plan, member, settings.lora, trained=True)
     return weights // ADAPTER_BYTES * TRAINED_BYTES
 

@@ -33,7 +33,8 @@ HERE = ("hf", "reward")
 class Held:
     """One base in a wave. ``rows``: requests or examples of a batch; ``parts`` in bytes.
 
-    ``wanted`` rows were asked for; fewer where memory is short.
+    ``wanted`` rows were asked for; fewer where memory is short. ``whole``: all weights train, and
+    ``adapters`` are their gradients and moments.
     """
 
     base: BasePlan
@@ -43,6 +44,7 @@ class Held:
     batch: int
     rows: int
     wanted: int
+    whole: bool = False
 
     @property
     def resident(self) -> int:
@@ -71,6 +73,12 @@ class Wave:
     def fits(self) -> bool:
         """Unknown sizes and devices are given the benefit of the doubt."""
         return self.room is None or self.needed <= self.room
+
+    @property
+    def scores(self) -> bool:
+        """Whether it is a reward model, which is in memory beside the base that answers."""
+        engines = {m.engine for held in self.held for m in held.base.members}
+        return engines == {"reward"}
 
     @property
     def key(self) -> tuple[str, str]:
@@ -159,17 +167,35 @@ def _serve_waves(
     held = [
         _serving(config, base, mine, units, request, beside)
         for base in bases
-        if (mine := _of_engine(base, HERE))
+        if (mine := _of_engine(base, ["hf"]))
     ]
     if config.resources.keep_all_loaded and len(held) > 1:
         others = sum(one.resident for one in held)
         held = [
             _serving(
-                config, one.base, _of_engine(one.base, HERE), units, request,
+                config, one.base, _of_engine(one.base, ["hf"]), units, request,
                 beside + others - one.resident,
             )
             for one in held
         ]  # fmt: skip
+    waves = _waves(config, "serve", held, _less(units.room, beside), beside)
+    resident = max((sum(one.resident for one in wave.held) for wave in waves), default=0)
+    return waves + _reward_waves(config, bases, units, request, beside + resident)
+
+
+def _reward_waves(
+    config: Config,
+    bases: Sequence[BasePlan],
+    units: Units,
+    request: tuple[int, int],
+    beside: int,
+) -> list[Wave]:
+    """Reward models, one at a time beside the base that answers, in this process."""
+    held = [
+        _serving(config, base, mine, units, request, beside)
+        for base in bases
+        if (mine := _of_engine(base, ["reward"]))
+    ]
     return _waves(config, "serve", held, _less(units.room, beside), beside)
 
 
@@ -317,14 +343,15 @@ def _training(
     training: Training,
 ) -> Held:
     """One member after another on the untouched base; a batch is never made smaller by itself."""
-    settings, pairs = training.settings, training.phase == "train"
-    optimiser = max(memory.optimiser_bytes(base, m, settings, pairs) for m in members)
-    weights = base.weights
+    settings = training.settings
+    optimiser = max(memory.optimiser_bytes(base, m, settings, units.gpu) for m in members)
+    weights, whole = base.weights, settings.weights == "full"
     serves_merged = config.resources.merge_adapters and bool(_of_engine(base, ["hf"]))
-    whole = settings.weights == "full"
-    if serves_merged and not units.gpu and training.phase != "recruit" and not whole:
+    if whole:  # in float32, in place of the base that served
+        weights = (base.parameters or 0) * memory.FLOAT
+    elif serves_merged and not units.gpu and training.phase != "recruit":
         weights += memory.untouched_copy(base, settings.lora)
     rows = settings.batch_size
     batch = memory.training_batch(base, rows * training.texts, training.long, units.gpu)
     names = tuple(member.name for member in members)
-    return Held(base, names, weights, optimiser, batch, rows, rows)
+    return Held(base, names, weights, optimiser, batch, rows, rows, whole)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from phalanx.collective.ranking import most_comparisons
 from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.methods.moaa import joining, stage_of
@@ -57,19 +58,6 @@ def rounds_of(
         stages.sft(count, joined) if kind == "sft" else stages.dpo(count)
         for (kind, joined), count in counts.items()
     )
-
-
-def comparisons(candidates: int, ranking: str) -> int:
-    """Pairs that are judged to find the best and the worst of so many responses.
-
-    >>> comparisons(5, "round_robin"), comparisons(5, "knockout")
-    (10, 6)
-    """
-    if candidates < 2:
-        return 0
-    if ranking == "round_robin":
-        return candidates * (candidates - 1) // 2
-    return ceil(3 * candidates / 2) - 2
 
 
 def layers_of(config: Config, joined: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
@@ -254,7 +242,8 @@ class _Stages:
                 name, number, settings.samples, prompt, (most, usual), rewards.count(name)
             )
         able = {member.name for member in trained(config, self.members)}
-        examples = {student.name: number for student in learning if student.name in able}
+        kept = max(1, round(number * config.pairs.keep))
+        examples = {student.name: kept for student in learning if student.name in able}
         trainings = ()
         if examples:
             long = long_text(config.train, self.tokens, most)
@@ -273,7 +262,7 @@ class _Stages:
     ) -> Iterator[Demand]:
         """Best and worst of each group of responses; ``times`` groups share an instruction."""
         config = self.config
-        pairs = groups * times * comparisons(candidates, config.reward.ranking)
+        pairs = groups * times * most_comparisons(config.reward.ranking, candidates)
         if judge == "moa":
             yield from self._panel(groups, pairs, prompt, response)
             return

@@ -116,7 +116,8 @@ def _of_what(placement: Placement, wave: Wave) -> str:
     if units.count > 1:
         words = f" for each of {units.count} workers{words}"
     if wave.beside:
-        words += f", beside {gigabytes(wave.beside)} that vLLM holds"
+        what = "the base that answers" if wave.scores else "vLLM"
+        words += f", beside {gigabytes(wave.beside)} that {what} holds"
     return words
 
 
@@ -125,6 +126,8 @@ def parts(wave: Wave) -> str:
     batch = max(wave.held, key=lambda held: held.batch)
     noun = "request" if wave.phase == "serve" else "example"
     adapters = "adapters" if wave.phase == "serve" else "adapter and optimiser"
+    if any(held.whole for held in wave.held):
+        adapters = "gradients and optimiser"
     sums = [
         ("weights", sum(held.weights for held in wave.held)),
         (adapters, sum(held.adapters for held in wave.held)),
@@ -201,7 +204,7 @@ def _other_weights(question: Question, wave: Wave) -> Iterator[tuple[str, Questi
 def _beside_a_server(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
     """A device that a vLLM server has most of."""
     vllm = question.config.vllm
-    if not wave.beside:
+    if not wave.beside or wave.scores:
         return
     if wave.phase == "train" and vllm.between_phases == "keep":
         yield "vllm.between_phases: sleep", question.with_settings("vllm", between_phases="sleep")

@@ -101,7 +101,8 @@ def _wave(plan: Plan, wave: Wave) -> list[str]:
     if any(held.base.parameters is None for held in wave.held):
         return [f"{who}: size unknown"]
     each = " in each worker" if plan.placement.units.count > 1 and not wave.server else ""
-    beside = f", beside {gigabytes(wave.beside)} of vLLM" if wave.beside else ""
+    what = "the base that answers" if wave.scores else "vLLM"
+    beside = f", beside {gigabytes(wave.beside)} of {what}" if wave.beside else ""
     line = f"{who}: {gigabytes(wave.needed)}{each} ({parts(wave)}){beside}"
     return [line, *_short(wave.held, wave)]
 
