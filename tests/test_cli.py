@@ -138,7 +138,8 @@ def test_presets_check_in_a_bare_environment():
 
 def test_help_of_every_command():
     assert "phalanx demo" in phalanx("--help").stdout
-    for verb in ("demo", "init", "check", "recruit", "run", "status", "report", "export"):
+    verbs = ("demo", "init", "check", "recruit", "run", "status", "report", "export")
+    for verb in (*verbs, "mix", "judge", "synthesise", "mixture-search"):
         done = phalanx(verb, "--help")
         assert done.returncode == 0
         assert len(done.stdout.splitlines()) > 5

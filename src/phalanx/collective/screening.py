@@ -75,7 +75,7 @@ def normalised(text: str) -> str:
 
 def shingles(text: str, length: int = 5) -> frozenset[str]:
     """All runs of ``length`` characters of the normalised text; a shorter text is one."""
-    plain = normalised(text)
+    plain = normalised(text) or text
     return frozenset(plain[at : at + length] for at in range(max(1, len(plain) - length + 1)))
 
 

@@ -1,0 +1,402 @@
+"""``phalanx mix`` as a person meets it: an answer, a file, a chat; failures and resumption."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx.asking import spent
+from phalanx.cli.asking import split_words
+from phalanx.cli.talking import printable
+from phalanx.errors import ConfigError, Interrupted, LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.mixing import Chat, open_mixer
+from phalanx.types import Failure, Message, Response
+from phalanx.workshop import Workshop
+from tests.scripts import read_rows, write_pool, write_rows
+
+RULES = """
+sampling:
+  - {when: breaks, member: bob, fail: {kind: engine, message: provoked}}
+  - {when: all fail, purpose: propose, fail: {kind: refused, message: not today}}
+  - {when: escape, purpose: aggregate, reply: "red \\e[2J alert"}
+  - {when: ., purpose: aggregate, reply: [The first answer., Another answer.]}
+  - {when: ., reply: [One., Two., Three.]}
+"""
+MIXTURE = "mixture: {proposers: [ada, bob], aggregator: dan}\nresources: {batch_size: 2}\n"
+
+
+def phalanx_mix(*words: object, stdin: str | None = None):
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx.cli", "mix", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        input=stdin,
+    )
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    return write_pool(tmp_path, ["ada", "bob", "dan"], RULES, MIXTURE)
+
+
+# One answer --------------------------------------------------------------------------------------
+
+
+def test_the_answer_alone_is_on_standard_output(config):
+    done = phalanx_mix(config, "Why is the sky blue?", "mixture.samples=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in ("The first answer.\n", "Another answer.\n")
+    assert "ada, bob → dan (2 samples each)" in done.stderr
+    assert "5 calls" in done.stderr
+    assert phalanx_mix(config, "Why is the sky blue?", "mixture.samples=2").stdout == done.stdout
+
+
+def test_a_prompt_on_standard_input_is_the_same_prompt(config):
+    shown = phalanx_mix(config, "Why?")
+    piped = phalanx_mix(config, "-q", stdin="Why?\n")
+    assert piped.stdout == shown.stdout
+    assert piped.stderr == ""
+    empty = phalanx_mix(config, stdin=" \n")
+    assert empty.returncode == 2
+    assert "empty" in empty.stderr
+
+
+def test_a_failed_proposer_is_left_out_and_named(config):
+    done = phalanx_mix(config, "This breaks.", "--show-proposals")
+    assert done.returncode == 0, done.stderr
+    assert "Left out: bob (layer 1): engine: provoked" in done.stderr
+    assert "--- ada, layer 1, sample 1" in done.stderr
+
+
+def test_no_answer_is_an_error_with_the_reason(config):
+    done = phalanx_mix(config, "They all fail.")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "too_few_proposals" in done.stderr.splitlines()[-1]
+
+
+def test_what_is_asked_of_a_configuration(config, tmp_path):
+    nobody = phalanx_mix(config, "Why?", "mixture.aggregator=zoe")
+    assert nobody.returncode == 2
+    assert "zoe" in nobody.stderr
+    two = phalanx_mix(config, "Why", "not?")
+    assert two.returncode == 2
+    assert "one prompt" in two.stderr
+    both = phalanx_mix(config, "Why?", "--file", tmp_path / "x.jsonl")
+    assert both.returncode == 2
+    recruits = tmp_path / "recruits.yaml"
+    recruits.write_text(
+        "pool: {base: 'builtin:smollm2-135m', recruit: {specialists: {ada: [sorting]}}}\n"
+        "mixture: {proposers: [ada], aggregator: ada}\n",
+        encoding="utf-8",
+    )
+    unmade = phalanx_mix(recruits, "Why?")
+    assert unmade.returncode == 2
+    assert "recruit" in unmade.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "prompt"),
+    [
+        (["a=1"], "a=1"),
+        (["seed=4"], None),
+        (["mixture.propose.temperature=0", "x"], "x"),
+        (["What is seed=4?"], "What is seed=4?"),
+        ([], None),
+    ],
+)
+def test_a_prompt_is_what_is_no_setting(words, prompt):
+    assert split_words(words)[0] == prompt
+
+
+def test_a_text_cannot_command_the_terminal():
+    assert "\x1b" not in printable("a\x1b[31mb\x9b1mc\r")
+    assert printable("tab\t, line\n, ä, 中") == "tab\t, line\n, ä, 中"
+
+
+# A file ------------------------------------------------------------------------------------------
+
+
+def prompts_of(tmp_path: Path, count: int = 6) -> Path:
+    rows = [{"instruction": f"Question {number}?"} for number in range(count)]
+    return write_rows(tmp_path / "prompts.jsonl", rows)
+
+
+def test_every_row_of_a_file_has_an_answer_or_a_reason(config, tmp_path):
+    rows = [
+        {"instruction": "Why?"},
+        {"instruction": "This breaks."},
+        {"instruction": "They all fail."},
+        {"instruction": " "},
+        {"instruction": "Why?"},
+    ]
+    file = write_rows(tmp_path / "prompts.jsonl", rows)
+    out, to = tmp_path / "mix", tmp_path / "deep" / "answers.jsonl"
+    done = phalanx_mix(
+        config, "--file", file, "--out", out, "--to", to, "instructions.bad_rows=skip"
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_rows(to)
+    assert len(found) == len(rows)
+    assert [row["response"] is None for row in found] == [False, False, True, False, True]
+    assert all(bool(row["reason"]) == (row["response"] is None) for row in found)
+    assert found[0]["response"] == found[3]["response"]  # the repeated row
+    assert found[-1] == {"line": 4, "response": None, "reason": "bad row: empty instruction"}
+    assert {p["member"]: p.get("left_out") for p in found[1]["proposals"]} == {
+        "ada": None,
+        "bob": "engine: provoked",
+    }
+    assert "3 answered, 1 without answer, 1 bad row" in done.stdout
+    refused = phalanx_mix(config, "--file", file, "--out", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "empty instruction" in refused.stderr
+
+
+def test_a_conversation_is_answered_at_its_end(config, tmp_path):
+    turns = [
+        {"role": "user", "content": "Name a prime."},
+        {"role": "assistant", "content": "Seven."},
+        {"role": "user", "content": "And a larger one?"},
+    ]
+    file = write_rows(tmp_path / "chats.jsonl", [{"messages": turns}])
+    out = tmp_path / "mix"
+    done = phalanx_mix(config, "--file", file, "--out", out, "instructions.column=messages")
+    assert done.returncode == 0, done.stderr
+    (row,) = read_rows(out / "answers.jsonl")
+    assert row["messages"] == turns
+    assert row["response"]
+    with Ledger(run_ledger_path(out)) as ledger:
+        asked = [row["last"] for row in ledger.query(
+            "SELECT json_extract(full_messages(messages), '$[#-1].content') AS last FROM responses")]  # fmt: skip  # noqa: E501
+    assert set(asked) == {"And a larger one?"}
+
+
+KILLER = """
+import os, signal, sys, time
+from phalanx.api import load_config
+from phalanx.engines.scripted import ScriptedEngine
+from phalanx.mixing import mix_file, read_prompts
+from phalanx.workshop import Workshop
+
+class Killing(ScriptedEngine):
+    left = int(sys.argv[4])
+    def respond(self, requests):
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        time.sleep(0.06)  # so that each batch is recorded on its own
+        return super().respond(requests)
+
+config = load_config(sys.argv[1], purpose="mix")
+shop = Workshop(config)
+shop.use("scripted", Killing(batch_size=2))
+mix_file(config, read_prompts(sys.argv[2], config), sys.argv[3], workshop=shop)
+"""
+
+
+@pytest.mark.parametrize("batches", [1, 4, 7])
+def test_killed_and_taken_up_again_nothing_is_asked_twice(config, tmp_path, batches):
+    file, whole, cut = prompts_of(tmp_path), tmp_path / "whole", tmp_path / "cut"
+    assert phalanx_mix(config, "--file", file, "--out", whole).returncode == 0
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLER, str(config), str(file), str(cut), str(batches)], timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with Ledger(run_ledger_path(cut)) as ledger:
+        recorded = ledger.count("responses")
+    assert recorded == 2 * batches
+    done = phalanx_mix(config, "--file", file, "--out", cut)
+    assert done.returncode == 0, done.stderr
+    assert read_rows(cut / "answers.jsonl") == read_rows(whole / "answers.jsonl")
+    with Ledger(run_ledger_path(whole)) as one, Ledger(run_ledger_path(cut)) as other:
+        assert one.contents() == other.contents()
+        assert other.query("SELECT max(attempts) AS most FROM responses")[0]["most"] == 1
+
+
+def test_another_file_needs_another_folder(config, tmp_path):
+    out = tmp_path / "mix"
+    assert phalanx_mix(config, "--file", prompts_of(tmp_path), "--out", out).returncode == 0
+    done = phalanx_mix(config, "--file", prompts_of(tmp_path, 3), "--out", out)
+    assert done.returncode == 1
+    assert "other inputs" in done.stderr
+
+
+def test_from_python(config):
+    rows = phalanx.mix(config, ["Why?", [{"role": "user", "content": "All fail."}], "Why?"],
+                       {"mixture.samples": 2})  # fmt: skip
+    assert [row["response"] is not None for row in rows] == [True, True, True]
+    assert len(rows[0]["proposals"]) == 4
+    with pytest.raises(ConfigError, match="ending with the user"):
+        phalanx.mix(config, [[{"role": "assistant", "content": "Hello."}]])
+    with pytest.raises(TypeError, match="list of prompts"):
+        phalanx.mix(config, "Why?")
+
+
+# Streaming ---------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A scripted engine whose stream breaks off after some words, in one way or another."""
+
+    def __new__(cls, transient: bool):
+        from phalanx.engines.scripted import ScriptedEngine
+
+        class Engine(ScriptedEngine):
+            def stream(self, request, show):
+                show("The first ")
+                failure = Failure("timeout", "provoked", transient=transient)
+                return Response(request.id, error=failure)
+
+        return Engine()
+
+
+def with_engine(config: Path, engine, tmp_path: Path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    shop = Workshop(loaded)
+    shop.use("scripted", engine)
+    return open_mixer(loaded, tmp_path / "mix", inputs="i", workshop=shop)
+
+
+def test_a_streamed_answer_is_recorded_and_the_same(config, tmp_path):
+    pieces: list[str] = []
+    loaded = phalanx.load_config(config, purpose="mix")
+    turns = (Message("user", "Why?"),)
+    with open_mixer(loaded, tmp_path / "a", inputs="i") as mixer:
+        streamed = mixer.answer(turns, pieces.append)
+        assert "".join(pieces) == streamed.response.text
+        assert spent(mixer.place).calls == 3
+        again: list[str] = []
+        assert mixer.answer(turns, again.append) == streamed
+        assert again == []  # from the record: there is nothing to watch
+        assert spent(mixer.place).calls == 3
+    with open_mixer(loaded, tmp_path / "b", inputs="i") as mixer:
+        assert mixer.answer(turns) == streamed
+
+
+def test_a_stream_that_breaks_is_asked_again(config, tmp_path):
+    pieces: list[str] = []
+    with with_engine(config, Broken(transient=True), tmp_path) as mixer:
+        mixed = mixer.answer((Message("user", "Why?"),), pieces.append)
+        assert mixed.response is not None
+        assert "".join(pieces) != mixed.response.text
+        assert mixer.spent().calls == 4
+
+
+def test_a_stream_that_fails_for_good_is_no_answer(config, tmp_path):
+    with with_engine(config, Broken(transient=False), tmp_path) as mixer:
+        mixed = mixer.answer((Message("user", "Why?"),), lambda piece: None)
+        assert mixed.response is None
+        assert mixed.reason.startswith("failed: timeout")
+
+
+def test_an_answer_that_is_stopped_keeps_its_proposals(config, tmp_path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    stopped = False
+
+    def show(piece: str) -> None:
+        nonlocal stopped
+        stopped = True
+
+    with open_mixer(loaded, tmp_path / "mix", inputs="i") as mixer:
+        with pytest.raises(Interrupted):
+            mixer.answer((Message("user", "Why?"),), show, stop=lambda: stopped)
+        assert mixer.spent().calls == 2
+        assert mixer.answer((Message("user", "Why?"),)).response is not None
+        assert mixer.spent().calls == 3
+
+
+# A chat ------------------------------------------------------------------------------------------
+
+
+def test_a_chat_remembers_turns_and_answers(config, tmp_path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    with open_mixer(loaded, tmp_path / "mix", inputs="i") as mixer:
+        talk = Chat(mixer)
+        first = talk.say("Why?")
+        talk.say("They all fail.")  # no answer: not remembered
+        second = talk.say("Really?")
+        said = ["Why?", first.response.text, "Really?", second.response.text]
+        assert [turn.content for turn in talk.history] == said
+        talk.new()
+        assert talk.history == ()
+
+
+def test_ctrl_c_ends_an_answer_and_not_the_chat(config, tmp_path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    with open_mixer(loaded, tmp_path / "mix", inputs="i") as mixer:
+        talk = Chat(mixer)
+        with pytest.raises(Interrupted):
+            talk.say("Why?", lambda piece: os.kill(os.getpid(), signal.SIGINT))
+        assert talk.history == ()
+        assert talk.say("Why?").response is not None
+        assert mixer.spent().calls == 3  # the proposals were there
+
+
+@pytest.fixture
+def terminal(config):
+    """``type(text, until)`` types into a chat and returns what it showed up to ``until``."""
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "phalanx.cli", "mix", str(config)],
+        stdin=child, stdout=child, stderr=child, close_fds=True, env=environment,
+        preexec_fn=os.setsid,
+    )  # fmt: skip
+    os.close(child)
+
+    def type_(text: str, until: str) -> str:
+        os.write(parent, text.encode())
+        seen, deadline = "", time.monotonic() + 60
+        while until not in seen:
+            assert time.monotonic() < deadline, seen
+            if select.select([parent], [], [], 1)[0]:
+                try:
+                    seen += os.read(parent, 4096).decode("utf-8", "replace")
+                except OSError:  # the other end is closed
+                    break
+        assert until in seen, seen
+        return seen
+
+    type_.process = process
+    yield type_
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    os.close(parent)
+
+
+def test_a_chat_in_a_terminal(terminal):
+    terminal("", "> ")
+    shown = terminal("Why?\n", " s\r\n")
+    assert "answer." in shown
+    assert "\x1b[2J" not in terminal("escape\n", " s\r\n")
+    terminal("/new\n", "A new conversation.")
+    terminal("/what\n", "/what is not known")
+    os.killpg(terminal.process.pid, signal.SIGINT)  # at the prompt: the end
+    assert terminal.process.wait(timeout=30) == 0
+
+
+def test_a_chat_ends_with_exit(terminal):
+    terminal("", "> ")
+    terminal("/exit\n", "/exit")
+    assert terminal.process.wait(timeout=30) == 0
+
+
+def test_other_work_is_refused(config, tmp_path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    with open_mixer(loaded, tmp_path / "mix", inputs="i") as mixer:
+        mixer.answer((Message("user", "Why?"),))
+    refused = pytest.raises(LedgerError, match="other inputs")
+    with refused, open_mixer(loaded, tmp_path / "mix", inputs="j"):
+        pass

@@ -1,0 +1,223 @@
+"""``phalanx judge``: pairs of a file before the pool's judges, or before the mixture."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx.errors import ConfigError, JudgmentError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.verdicts import Agreement, read_cases
+from tests.scripts import read_rows, write_pool, write_rows
+
+# Judges that prefer the text with "good" in it; cora always likes what is shown as A.
+RULES = r"""
+sampling:
+  - {when: riddle, reply: I cannot say.}
+  - {when: ., member: cora, purpose: judge, reply: "[[A]]"}
+  - {when: 'response A \w+>>>\ngood', purpose: judge, reply: "[[A]]"}
+  - {when: 'response B \w+>>>\ngood', purpose: judge, reply: "[[B]]"}
+  - {when: ., purpose: judge, reply: "[[C]]"}
+  - {when: ., purpose: criteria, reply: "1, 2, 3"}
+  - {when: ., purpose: assess, reply: Both have their merits.}
+  - {when: 'response A \w+>>>\ngood', purpose: verdict, reply: "[[A]]"}
+  - {when: 'response B \w+>>>\ngood', purpose: verdict, reply: "[[B]]"}
+  - {when: ., purpose: verdict, reply: "[[C]]"}
+"""
+MORE = """
+judge: {protocol: pairwise}
+aggregate: {rule: mean}
+mixture: {proposers: [ada, bob], aggregator: cora}
+resources: {batch_size: 4}
+"""
+ROWS = [
+    {"prompt": "Why?", "chosen": "good reasons", "rejected": "none"},
+    {"prompt": "How?", "chosen": "somehow", "rejected": "good means"},
+    {"prompt": "Who?", "chosen": "the same", "rejected": "the same "},
+    {"prompt": "When?", "chosen": "now", "rejected": " "},
+    {"prompt": "Where?", "chosen": "good place", "rejected": "here"},
+]
+
+
+def phalanx_judge(*words: object):
+    return subprocess.run(
+        [sys.executable, "-m", "phalanx.cli", "judge", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    return write_pool(tmp_path, ["ada", "bob", "cora"], RULES, MORE)
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return write_rows(tmp_path / "pairs.jsonl", ROWS)
+
+
+def test_every_row_has_a_verdict_and_the_file_is_compared(config, file, tmp_path):
+    out = tmp_path / "judged"
+    done = phalanx_judge(config, file, "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(out / "verdicts.jsonl")
+    assert [(row["line"], row["status"], row["winner"]) for row in rows] == [
+        (1, "decided", "chosen"),
+        (2, "decided", "rejected"),
+        (3, "tie", None),
+        (4, "unanswered", None),
+        (5, "decided", "chosen"),
+    ]
+    assert [j["judge"] for j in rows[0]["judges"]] == ["ada", "bob", "cora"]
+    assert rows[0]["judges"][2]["flipped"]
+    assert rows[2]["judges"] == rows[3]["judges"] == []
+    assert rows[0]["scores"] == {"chosen": pytest.approx(2.5 / 3), "rejected": pytest.approx(0.5 / 3)}  # fmt: skip  # noqa: E501
+    assert "cora: 3 judgments, 0 unreadable, 3 changed with the order" in done.stdout
+    assert "together: agrees in 2 of 3 decided rows, 66.7 %" in done.stdout.replace(
+        "66.7%", "66.7 %"
+    )  # noqa: E501
+    exported = subprocess.run(
+        [sys.executable, "-m", "phalanx.cli", "export", str(out), "judgments",
+         "--out", str(tmp_path / "judgments.jsonl")], timeout=60, check=False,
+    )  # fmt: skip
+    assert exported.returncode == 0
+    judgments = read_rows(tmp_path / "judgments.jsonl")
+    assert len(judgments) == 9
+    assert {row["left"] for row in judgments} == {"file#chosen"}
+
+
+def test_the_mixture_judges_as_one(config, file, tmp_path):
+    out = tmp_path / "judged"
+    done = phalanx_judge(config, file, "--protocol", "moa", "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(out / "verdicts.jsonl")
+    assert [row["winner"] for row in rows] == ["chosen", "rejected", None, None, "chosen"]
+    assert [j["judge"] for j in rows[0]["judges"]] == ["mixture"]
+    with Ledger(run_ledger_path(out)) as ledger:
+        asked = {
+            row["purpose"]: row["n"]
+            for row in ledger.query("SELECT purpose, count(*) AS n FROM responses GROUP BY 1")
+        }
+        assert ledger.state(1)["metrics"]["num_decided"] == 3
+    # Three rows need judges; two orders, two proposers, one verdict an order.
+    assert asked == {"criteria": 3, "assess": 12, "verdict": 6}
+
+
+def test_unreadable_verdicts_are_counted_and_too_many_are_refused(config, tmp_path):
+    rows = [{"prompt": "A riddle", "response_a": "good", "response_b": "bad"}]
+    with pytest.raises(JudgmentError, match="could not be read"):
+        phalanx.judge(config, rows)
+    made = phalanx.judge(config, rows, {"judge.max_unreadable": 1.0})
+    assert made.statuses == {"no_quorum": 1}
+    assert made.rows[0]["winner"] is None
+    assert made.judges[0].unreadable == 1
+    assert made.agreement is None
+
+
+def test_per_duel_and_judges_by_role(config):
+    made = phalanx.judge(config, ROWS, {"judge.per_duel": 1})
+    assert sum(line.judgments for line in made.judges) == 3
+    assert made.agreement.total == 5
+
+
+def test_sides_may_have_other_names_and_be_conversations(config, tmp_path):
+    chat = [{"role": "user", "content": "Why?"}]
+    answers = [[*chat, {"role": "assistant", "content": text}] for text in ("no", "good one")]
+    made = phalanx.judge(config, [{"prompt": chat, "left": answers[0], "right": answers[1]}])
+    assert made.rows[0]["winner"] == "right"
+    assert made.rows[0]["instruction"] == "Why?"
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "Why?", "chosen": "a"}, "expected the columns"),
+        ({"chosen": "a", "rejected": "b"}, "no column holds the instruction"),
+        ({"prompt": "", "chosen": "a", "rejected": "b"}, "prompt is empty"),
+        ({"prompt": "Why?", "chosen": 1, "rejected": "b"}, "chosen is no text"),
+        ({"prompt": "Why?", "chosen": [{"role": "user", "content": "x"}], "rejected": "b"},
+         "does not end with the assistant"),
+        ({"prompt": [{"role": "user", "content": "x"}] * 2, "chosen": "a", "rejected": "b"},
+         "several turns"),
+        ({"prompt": [{"text": "x"}], "chosen": "a", "rejected": "b"}, "not {role, content}"),
+        ({"prompt": "x", "chosen": "a", "rejected": "b", "left": "c", "right": "d"},
+         "chosen and rejected; left and right"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_judged(config, tmp_path, row, reason):
+    file = write_rows(tmp_path / "pairs.jsonl", [row])
+    with pytest.raises(ConfigError, match=reason.replace("{", r"\{")):
+        read_cases(str(file), phalanx.load_config(config, purpose="judge"))
+
+
+def test_bad_rows_may_be_skipped_and_are_listed(config, tmp_path):
+    file = write_rows(tmp_path / "pairs.jsonl", [ROWS[0], {**ROWS[1], "chosen": None}])
+    made = phalanx.judge(config, file, {"instructions.bad_rows": "skip"})
+    assert made.statuses == {"decided": 1, "bad row": 1}
+    assert made.rows[1] == {
+        "line": 2, "status": "bad row", "winner": None, "reason": "chosen is no text",
+    }  # fmt: skip
+
+
+KILLER = """
+import os, signal, sys, time
+from phalanx.api import load_config
+from phalanx.engines.scripted import ScriptedEngine
+from phalanx.verdicts import judge_file, read_cases
+from phalanx.workshop import Workshop
+
+class Killing(ScriptedEngine):
+    left = int(sys.argv[4])
+    def respond(self, requests):
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        time.sleep(0.06)
+        return super().respond(requests)
+
+config = load_config(sys.argv[1], ["judge.protocol=" + sys.argv[5]], purpose="judge")
+shop = Workshop(config)
+shop.use("scripted", Killing(batch_size=4))
+judge_file(config, read_cases(sys.argv[2], config), sys.argv[3], workshop=shop)
+"""
+
+
+@pytest.mark.parametrize(("protocol", "batches"), [("pairwise", 2), ("moa", 1), ("moa", 3)])
+def test_killed_and_taken_up_again(config, file, tmp_path, protocol, batches):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    words = (config, file, "--protocol", protocol, "--out")
+    assert phalanx_judge(*words, whole).returncode == 0
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLER, *map(str, (config, file, cut, batches, protocol))],
+        timeout=60, env={**os.environ},
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    done = phalanx_judge(*words, cut)
+    assert done.returncode == 0, done.stderr
+    with Ledger(run_ledger_path(whole)) as one, Ledger(run_ledger_path(cut)) as other:
+        assert one.contents() == other.contents()
+    again = phalanx_judge(*words, cut)
+    assert again.returncode == 0, again.stderr
+    assert read_rows(cut / "verdicts.jsonl") == read_rows(whole / "verdicts.jsonl")
+
+
+def test_agreement_with_no_decided_row():
+    assert str(Agreement(0, 0, 4)) == "no row of 4 was decided"
+    assert Agreement(3, 4, 9).interval.low < 0.75 < Agreement(3, 4, 9).interval.high
+
+
+def test_errors_before_anybody_is_asked(config, file, tmp_path):
+    wrong = phalanx_judge(config, file, "--protocol", "duel")
+    assert wrong.returncode == 2
+    assert "protocol" in wrong.stderr
+    folder = phalanx_judge(config, file, "--out", tmp_path / "x", "--to", tmp_path)
+    assert folder.returncode == 2
+    assert "is a folder" in folder.stderr
