@@ -18,6 +18,8 @@ from phalanx.engines.streaming import Shown
 
 FIELDS = {"stream": True, "stream_options": {"include_usage": True}}
 """What a body holds besides where its reply is to come piece by piece."""
+SHOWN_OTHERWISE = "shown_otherwise"
+"""Flag of a response that is not what was shown while it came."""
 # Keys are ASCII without white space: a word that has not ended may be the beginning of one.
 _UNFINISHED = re.compile(r"(?:[!-~]+|[\ud800-\udbff])\Z")
 _MAY_OPEN = re.compile(r"\s*(?:<[a-z]{0,9})?\Z", re.IGNORECASE)
@@ -32,12 +34,16 @@ class Listener:
     """Shows a reply's text while it comes: no reasoning in marks, no key, nothing half done.
 
     Reasoning that a server does not mark at its beginning cannot be known for what it is until it
-    ends: then the shown text is not the response's, which has the flag ``shown_otherwise``.
+    ends: then the shown text is not the response's, which has the flag ``SHOWN_OTHERWISE``. With
+    ``ends_reasoning`` nothing is shown before such an end, or the end of the text.
     """
 
-    def __init__(self, show: Callable[[str], None], secret: Secret) -> None:
+    def __init__(
+        self, show: Callable[[str], None], secret: Secret, ends_reasoning: bool = False
+    ) -> None:
         self._shown = Shown(show)
         self._secret = secret
+        self._ends_reasoning = ends_reasoning
         self._raw = ""
 
     @property
@@ -48,10 +54,11 @@ class Listener:
     def hear(self, piece: str) -> None:
         self._raw += piece
         text, _ = clean_text(self._secret.hide_long(_UNFINISHED.sub("", self._raw)))
-        if not (_OPENED.match(text) or _MAY_OPEN.match(text)):
+        if self._ends_reasoning or _OPENED.match(text):
+            answer, reasoned = split_reasoning(text)
+            self._shown.up_to(answer if reasoned else "")
+        elif not _MAY_OPEN.match(text):
             self._shown.up_to(text)
-        elif _OPENED.match(text):
-            self._shown.up_to(split_reasoning(text)[0])
 
     async def body_of(self, reply: Any) -> bytes:
         """The body that a reply of the openai package amounts to, heard while it comes.
@@ -76,7 +83,7 @@ class Listener:
     def finish(self, text: str) -> tuple[str, ...]:
         """Show the rest of the response's ``text``; flags."""
         self._shown.up_to(text)
-        return () if self._shown.text == text else ("shown_otherwise",)
+        return () if self._shown.text == text else (SHOWN_OTHERWISE,)
 
 
 class Pieces:

@@ -19,7 +19,7 @@ from phalanx.config.rules_served import fault_in_key
 from phalanx.config.schema import BudgetSettings, EndpointSettings
 from phalanx.engines.http_account import Account
 from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
-from phalanx.engines.http_stream import Listener
+from phalanx.engines.http_stream import SHOWN_OTHERWISE, Listener
 from phalanx.engines.http_talk import Talk, estimate, modes_for
 from phalanx.engines.http_work import HttpWork, Place
 from phalanx.errors import EngineError
@@ -62,6 +62,7 @@ class OpenAIEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._probes: dict[tuple[str, str], int] = {}
+        self._ends_reasoning: set[tuple[str, str]] = set()
 
     # The caller's side ---------------------------------------------------------------------------
 
@@ -162,12 +163,16 @@ class OpenAIEngine:
     ) -> Response:
         endpoint.begin()
         epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
-        listener = Listener(show, endpoint.secret)
+        key = (endpoint.name, request.member.base)
+        listener = Listener(show, endpoint.secret, key in self._ends_reasoning)
         talk = Talk(endpoint, request, self._options_tokens, lambda: False, epoch, listener)
         try:
-            return await talk.answer()
+            response = await talk.answer()
         finally:
             talk.release()
+        if SHOWN_OTHERWISE in response.flags:
+            self._ends_reasoning.add(key)
+        return response
 
     async def _shut(self) -> None:
         current = asyncio.current_task()
