@@ -81,9 +81,7 @@ def test_every_row_has_a_verdict_and_the_file_is_compared(config, file, tmp_path
     assert rows[2]["judges"] == rows[3]["judges"] == []
     assert rows[0]["scores"] == {"chosen": pytest.approx(2.5 / 3), "rejected": pytest.approx(0.5 / 3)}  # fmt: skip  # noqa: E501
     assert "cora: 3 judgments, 0 unreadable, 3 changed with the order" in done.stdout
-    assert "together: agrees in 2 of 3 decided rows, 66.7 %" in done.stdout.replace(
-        "66.7%", "66.7 %"
-    )  # noqa: E501
+    assert "together: agrees in 2 of 3 decided rows, 66.7% (95% interval" in done.stdout
     exported = subprocess.run(
         [sys.executable, "-m", "phalanx.cli", "export", str(out), "judgments",
          "--out", str(tmp_path / "judgments.jsonl")], timeout=60, check=False,

@@ -88,7 +88,7 @@ class Agreement:
         low, high = self.interval
         return (
             f"agrees in {self.agreed} of {self.decided} decided rows, "
-            f"{self.agreed / self.decided:.1%} (95 % interval {low:.1%} to {high:.1%}); "
+            f"{self.agreed / self.decided:.1%} (95% interval {low:.1%} to {high:.1%}); "
             f"{self.total - self.decided} of {self.total} not decided"
         )
 

@@ -65,7 +65,7 @@ def mix(
     if to is not None:
         raise ConfigError("--to goes with --file; a single answer goes to standard output")
     with stopping(), folder_or_scratch(out_folder) as folder:
-        if prompt is None and sys.stdin.isatty():
+        if prompt is None and sys.stdin.isatty() and sys.stdout.isatty():
             talking.chat(config, folder, show_proposals, quiet)
             return None
         prompt = sys.stdin.read() if prompt is None else prompt
