@@ -44,7 +44,7 @@ EXPECTED = {
         [
             "pool.members.alice.engine",
             "'sripted'",
-            "hf, openai, scripted",
+            "hf, openai, reward, scripted",
             "did you mean scripted?",
         ],
     ),
@@ -79,6 +79,43 @@ EXPECTED = {
             "'nowhere/bob'",
             "10 is not below the highest 1",
             "missing.jsonl",
+        ],
+    ),
+    "13_nobody_of_that_name": (
+        5,
+        [
+            "13_nobody_of_that_name.yaml:12: mixture.proposers: there is no member 'bbo'; did you "
+            "mean bob?",
+            "yaml:13: mixture.aggregator: there is no member 'dora'",
+            "yaml:16: moaa.students.pat.data: there is no member 'adda'; did you mean ada?",
+            "yaml:17: moaa.students.pta.name: there is no member 'pta'; did you mean pat?",
+            "yaml:19: reward.proposers: there is no member 'core'; did you mean cora?",
+        ],
+    ),
+    "14_a_reward_model_that_writes": (
+        5,
+        [
+            "yaml:7: pool.members.scorer.model: scorer is a reward model and has no model",
+            "pool.members.scorer.roles: scorer is a reward model, which neither answers nor learns",
+            "mixture.proposers: scorer is a reward model, which gives scores and writes nothing",
+            "yaml:14: mixture.aggregator: scorer is a reward model",
+            "yaml:17: moaa.students.pat.reward: ada is no reward model",
+        ],
+    ),
+    "15_students_of_nothing": (
+        4,
+        [
+            "moaa.students.pat: pat learns in no stage (data: none, reward: moa, stages: sft)",
+            "moaa.students.ada.name: ada has not the role learn",
+            "moaa.students.bob.data: 'mixtur' is not known here; did you mean mixture?",
+            "mixture.min_proposals: 3 proposals are wanted, but layer 1 has 2 proposers x 1 sample",
+        ],
+    ),
+    "16_whole_weights": (
+        2,
+        [
+            "yaml:17: train.reference: is initial, but full weights change the base",
+            "yaml:16: train.weights: full weights are too large for Ray's object store",
         ],
     ),
 }

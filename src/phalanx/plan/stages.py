@@ -13,7 +13,7 @@ from math import ceil
 from phalanx.collective.ranking import most_comparisons
 from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
 from phalanx.config.schema import Config, StudentSettings
-from phalanx.methods.moaa import joining, stage_of
+from phalanx.methods.moaa import joining, lesson, stage_of
 from phalanx.plan.rounds import (
     USUAL_SHARE,
     Demand,
@@ -306,14 +306,12 @@ def measuring_of(
     """The requests of all evaluation: whoever has not changed has answered before."""
     if not items:
         return ()
-    times = 1 + ceil(config.iterations / config.evaluate.every)
     learning = {member.name for member in trained(config, members)}
     both = (float(instruction_tokens), float(instruction_tokens))
     most = config.evaluate.max_new_tokens
     demands = []
     for member in contestants(members):
-        changes = member.name in learning if config.method == "moaa" else member.engine != "openai"
-        count = items * (times if changes else 1)
+        count = items * (1 + _new_versions(config, member, learning))
         demands.append(writing(member.name, "evaluate", count, both, most))
     if config.evaluate.mixture and config.mixture.aggregator:
         demands += mixing(config, layers_of(config), items, both, most, "evaluate ")
@@ -321,12 +319,30 @@ def measuring_of(
     return tuple(demands)
 
 
+def _measured(config: Config) -> list[int]:
+    """Iterations after which members are measured."""
+    every, last = config.evaluate.every, config.iterations
+    return [number for number in range(1, last + 1) if number % every == 0 or number == last]
+
+
+def _new_versions(config: Config, member: Member, learning: set[str]) -> int:
+    """How often a member is measured as somebody new, after the start."""
+    if config.method != "moaa":  # duels: at most
+        return 0 if member.engine == "openai" else len(_measured(config))
+    if member.name not in learning:
+        return 0
+    versions, count = [0], 0
+    for number in range(1, config.iterations + 1):
+        count += bool(lesson(config, number, member.name))
+        versions.append(count)
+    return len({versions[number] for number in _measured(config)} - {0})
+
+
 def _measured_again(
     config: Config, learning: set[str], items: int, prompt: Tokens
 ) -> Iterator[Demand]:
     """The mixture after each generation (or measured iteration), where somebody in it is new."""
-    every, last = config.evaluate.every, config.iterations
-    measured = [n for n in range(1, last + 1) if n % every == 0 or n == last]
+    measured = _measured(config)
     moaa = config.method == "moaa"
     if moaa:
         measured = [n for n in measured if n % len(config.moaa.stages) == 0]
