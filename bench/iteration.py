@@ -67,7 +67,7 @@ def _in_its_own_process(setting: Setting, side: str) -> dict[str, Any]:
 
 def sizes(setting: Setting) -> tuple[int, int]:
     """Duels and new tokens."""
-    return setting.size(18, 4), setting.size(64, 8)
+    return setting.size(32, 4), setting.size(64, 8)
 
 
 def ours(setting: Setting) -> dict[str, Any]:
