@@ -43,7 +43,7 @@ def run(setting: Setting) -> list[Item]:
     import torch
     import trl  # noqa: F401
 
-    count = setting.size(8, 4)
+    count = setting.size(6, 4)
     (member,) = setting.members(1)
     # One thread a side on a CPU: there several members learn side by side, one thread each.
     threads = 1 if setting.device == "cpu" else None

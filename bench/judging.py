@@ -33,7 +33,7 @@ def questions(judge: Member, settings: JudgeSettings, count: int) -> list[Reques
 def run(setting: Setting) -> list[Item]:
     from phalanx.engines.hf import HFEngine
 
-    count = setting.size(34, 4)  # three times
+    count = setting.size(24, 4)  # three times
     (judge,) = setting.members(1)
     engine = HFEngine(weights_of(setting), batch_size=32)
     here = _against(engine, judge, count, setting.size(3, 1))
@@ -41,7 +41,7 @@ def run(setting: Setting) -> list[Item]:
         Item("judging: expected score against written JSON", ratio(here["json"], here["expected"]),
              "x faster", at_least=2.0, raw={"seconds": here, "questions": count}),
     ]  # fmt: skip
-    few = setting.size(6, 4)
+    few = setting.size(4, 2)
     there = _through_a_server(setting, judge, few)
     items.append(
         Item("judging: the same through a server", ratio(there["json"], there["expected"]),

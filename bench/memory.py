@@ -12,7 +12,7 @@ from bench.dpo import SETTINGS, pairs
 from bench.measuring import Item, Tree
 from bench.setting import ROOT, Setting, instructions, weights_of
 
-COUNTS = (1, 2, 4, 8)
+COUNTS = (1, 8)
 
 
 def run(setting: Setting) -> list[Item]:
@@ -55,7 +55,7 @@ def peak(setting: Setting, count: int) -> float:
     from phalanx.types import Request, Sampling
 
     members = setting.members(count)
-    new = setting.size(16, 4)
+    new = setting.size(8, 4)
     gpu = setting.device.startswith("cuda")
     with Tree().watching() as tree:
         weights = weights_of(setting)
