@@ -59,7 +59,7 @@ def _warm(setting: Setting, workshop: Any) -> None:
 def _config(setting: Setting, workers: int) -> Any:
     from phalanx.config.schema import Config
 
-    duels = setting.size(6, 4)
+    duels = setting.size(4, 4)
     source = setting.scratch / "few.jsonl"
     lines = [json.dumps({"instruction": text}) for text in instructions(duels)]
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")
