@@ -150,6 +150,19 @@ def test_builders_share_the_answers_of_the_teachers():
     assert len({row.id for row in result.demonstrations}) == len(result.demonstrations)
 
 
+def test_whoever_asks_most_comes_first_and_the_rows_keep_the_order_of_the_students():
+    """So that a builder that needs a part of the answers finds whole batches answered."""
+    asked = Asked()
+    result = made(config("random", "best_of", "mixture"), start(count=3), asked)
+    phases = list(dict.fromkeys(phase for phase, _, _ in asked.asked))
+    assert phases == ["propose 1", "aggregate", "teachers", "judge"]
+    teaching = [request.id for phase, request, _ in asked.asked if phase == "teachers"]
+    assert set(teaching[9:]) <= set(teaching[:9])
+    assert len(teaching) == 12
+    builders = list(dict.fromkeys(row.builder for row in result.demonstrations))
+    assert builders == ["random", "best_of", "mixture"]
+
+
 def test_only_what_a_student_learns_from_is_built_and_once():
     asked = Asked()
     result = made(config("teacher:bob", "none", "teacher:bob"), start(), asked)
@@ -223,7 +236,7 @@ def test_the_same_answer_of_all_teachers_needs_no_ranker():
     asked = Asked(SCRIPT, alike)
     result = made(config("best_of"), start(), asked)
     assert [row.response for row in result.demonstrations] == ["Seven."] * 4
-    assert result.metrics["best_of.identical"] == 4
+    assert result.metrics["best_of.unranked"] == 4
     assert not [r for _, r, _ in asked.asked if r.purpose == "judge"]
 
 
@@ -385,7 +398,7 @@ def test_the_ledger_keeps_every_row_and_nothing_is_asked_twice(tmp_path):
         results = []
         for _ in range(2):
             script = {**SCRIPT, "sampling": [LIKES_SEVEN, *SCRIPT["sampling"]]}
-            engine = ScriptedEngine({"script:s": script}, keep_calls=True)
+            engine = ScriptedEngine({"script:s": script}, batch_size=1, keep_calls=True)
             ask = Dispatcher(ledger, lambda _, e=engine: e, Silent(), lambda: False, 1).ask
             results.append((made(settings, iteration, ask), len(engine.calls)))
         (result, calls), (again, none) = results

@@ -179,12 +179,12 @@ def _by_ranker(bench: Bench) -> Answerer:
             for asked in waiting
         ]
         competing = [(asked, _competing(asked, answers, bench)) for asked, answers in groups]
-        ranked = iter(_ranked([g for g in competing if len(g[1]) > 1], bench))
+        ranked = iter(_ranked([group for group in competing if _differ(group[1])], bench))
         chosen = []
         for (_, answers), (_, usable) in zip(groups, competing, strict=True):
-            if len(usable) > 1:
+            if _differ(usable):
                 chosen.append(_favourite(usable, next(ranked), bench))
-            else:  # one answer needs no ranker; where there is none, one says why
+            else:  # one text needs no ranker; where there is none, an answer says why
                 bench.counts["best_of.unranked"] += 1
                 chosen.append(usable[0] if usable else answers[0])
         return chosen
@@ -202,6 +202,10 @@ def _competing(asked: Asked, answers: Sequence[Answer], bench: Bench) -> list[An
         usable = [answer for answer in usable if not answer.truncated] or usable
     derived_random("best_of", *bench.place, asked.instruction.id, asked.number).shuffle(usable)
     return usable
+
+
+def _differ(answers: Sequence[Answer]) -> bool:
+    return len({answer.text.strip() for answer in answers}) > 1
 
 
 def _ranked(groups: Sequence[tuple[Asked, Sequence[Answer]]], bench: Bench) -> Sequence[Ranked]:
@@ -247,9 +251,6 @@ def _favourite(answers: Sequence[Answer], ranked: Ranked, bench: Bench) -> Answe
     if ranked.best is not None:
         return answers[ranked.best]
     scores = [score for score in ranked.scores if score is not None]
-    if ranked.reason == "identical":
-        bench.counts["best_of.identical"] += 1
-        return answers[0]
     if not scores:
         bench.counts["best_of.unscored"] += 1
         return Answer("", drop="unscored")

@@ -16,6 +16,10 @@ from phalanx.types import Ask, Demonstration, Iteration, IterationResult, Member
 USER_TURN_TOKENS = 512
 """A rewritten user turn that is longer has run away from its task."""
 
+_TURN = {"mixture": 0, "combined": 1, "best_of": 2}
+# Whoever asks most comes first. Engines answer in batches of one member; a builder that needs some
+# of the answers then finds whole batches answered, and none is computed twice for a part of it.
+
 
 def demonstrate(
     iteration: Iteration,
@@ -34,16 +38,17 @@ def demonstrate(
     mixture = mixture_from(config, members, joined)
     bench = Bench(iteration, mixture, members, ask, config)
     repair = _repair(mixture, members, bench, config)
-    rows: list[Demonstration] = []
+    built: dict[str, list[Demonstration]] = {}
     names = list(dict.fromkeys(s.data for s in students if s.data != "none"))
-    for name in names:
+    for name in sorted(names, key=lambda name: _TURN.get(name, len(_TURN))):
         builder = builder_of(name, bench)
         turns, counts = converse(builder.asked, builder.answer, repair)
         made = [_demonstration(name, turn, config) for turn in turns]
         _refuse_nothing(name, made)
-        rows += made
+        built[name] = made
         if any(turn.number for turn in turns):
             bench.counts.update({f"turns.{name}.{key}": n for key, n in counts.items()})
+    rows = [row for name in names for row in built[name]]
     return IterationResult(
         duels=tuple(bench.duels),
         responses=bench.responses,
