@@ -115,6 +115,8 @@ class Dispatcher:
             attempts={key: tries for key, (_, tries) in known.items()},
         )
         started = time.monotonic()
+        # What another phase asked first is accounted for there.
+        own = len(unique) - self._ledger.num_elsewhere(list(known), self._iteration, phase)
         self._progress.start(phase, len(unique), "requests")
         self._progress.advance(len(asked.done))
         try:
@@ -124,9 +126,7 @@ class Dispatcher:
                 if len(asked.done) == len(unique):
                     break
         finally:
-            self._ledger.add_seconds(
-                self._iteration, phase, time.monotonic() - started, len(unique)
-            )
+            self._ledger.add_seconds(self._iteration, phase, time.monotonic() - started, own)
             self._progress.finish()
         return [asked.done[request.id] for request in requests]
 

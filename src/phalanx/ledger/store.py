@@ -278,6 +278,16 @@ class Ledger:
                 found[row["id"]] = (_as.response(row, self._reader), row["attempts"])
         return found
 
+    def num_elsewhere(self, ids: Sequence[str], iteration: int, phase: str) -> int:
+        """How many of these stored responses belong to another phase, which asked them first."""
+        count = 0
+        for start in range(0, len(ids), _CHUNK):
+            chunk = ids[start : start + _CHUNK]
+            marks = ",".join("?" * len(chunk))
+            where = f"id IN ({marks}) AND NOT (iteration = ? AND phase = ?)"
+            count += self.count("responses", where, (*chunk, iteration, phase))
+        return count
+
     def record_responses(
         self,
         iteration: int,
