@@ -335,12 +335,14 @@ def test_a_template_of_ones_own(tmp_path):
         mix([user()], mixture((ADA,), template=str(path)), Asked(), place=PLACE)
 
 
+JUDGE = member("cora", roles=("judge",))
+POOL = (ADA, BOB, JUDGE, DAN)
+
+
 def config(**mixture):
     students = {"students": [{"name": "dan"}]}
-    return Config.model_validate({"mixture": mixture, "moaa": students})
-
-
-POOL = (ADA, BOB, member("cora", roles=("judge",)), DAN)
+    pool = [{"name": m.name, "engine": "scripted", "roles": list(m.roles)} for m in POOL]
+    return Config.model_validate({"pool": {"members": pool}, "mixture": mixture, "moaa": students})
 
 
 def test_proposers_are_by_default_the_contestants_that_are_no_students():

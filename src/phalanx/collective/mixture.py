@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from phalanx.collective.templates import fence, fill, load_template
+from phalanx.config.mixing import proposers_of
 from phalanx.config.schema import Config, MixtureSettings
 from phalanx.config.schema_moaa import ProposalSettings
 from phalanx.errors import ConfigError
@@ -101,8 +102,7 @@ def mixture_from(config: Config, members: Sequence[Member], joined: Sequence[str
     """
     settings = config.mixture
     known = {member.name: member for member in members}
-    layers = _names_of_layers(config, members)
-    layers = [list(dict.fromkeys([*layer, *joined])) for layer in layers]
+    layers = [list(dict.fromkeys([*layer, *joined])) for layer in proposers_of(config)]
     if not settings.aggregator:
         raise ConfigError("mixture.aggregator is not set; name the member that writes the answer")
     named = dict.fromkeys([name for layer in layers for name in layer] + [settings.aggregator])
@@ -119,16 +119,6 @@ def mixture_from(config: Config, members: Sequence[Member], joined: Sequence[str
         )
     proposers = tuple(tuple(known[name] for name in layer) for layer in layers)
     return Mixture(proposers, known[settings.aggregator], settings)
-
-
-def _names_of_layers(config: Config, members: Sequence[Member]) -> Sequence[Sequence[str]]:
-    """As ``pool.proposers_of`` says it, from the members at hand."""
-    settings = config.mixture
-    if settings.per_layer:
-        return settings.per_layer
-    students = {student.name for student in config.moaa.students}
-    default = [m.name for m in members if "contest" in m.roles and m.name not in students]
-    return [settings.proposers or default] * (settings.layers - 1)
 
 
 def sampling(settings: ProposalSettings) -> Sampling:

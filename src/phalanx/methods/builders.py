@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from phalanx.collective.conversation import Answer, Answerer, Asked, transcript
 from phalanx.collective.mixture import Mixture, answer_request, mix
 from phalanx.collective.referee import Candidate, Ranked, rank_by
+from phalanx.config.mixing import ranker_of
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import derive_seed, derived_random
@@ -217,7 +218,7 @@ def _ranked(groups: Sequence[tuple[Asked, Sequence[Answer]]], bench: Bench) -> S
         for asked, answers in groups
     ]
     number = groups[0][0].number  # all conversations are at the same turn
-    judge = bench.config.moaa.ranker or bench.mixture.aggregator.name
+    judge = ranker_of(bench.config)
     place = (*bench.place, "best_of", number)
     found = rank_by(judge, candidates, bench.members, bench.ask, bench.config, place=place)
     bench.duels += found.duels

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phalanx.collective.conversation import Repair, Turn, converse
-from phalanx.collective.mixture import Mixture, mixture_from, sampling
+from phalanx.collective.mixture import mixture_from, sampling
+from phalanx.config.mixing import rewriter_of
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id
@@ -37,7 +38,7 @@ def demonstrate(
     """
     mixture = mixture_from(config, members, joined)
     bench = Bench(iteration, mixture, members, ask, config)
-    repair = _repair(mixture, members, bench, config)
+    repair = _repair(members, bench, config)
     built: dict[str, list[Demonstration]] = {}
     names = list(dict.fromkeys(s.data for s in students if s.data != "none"))
     for name in sorted(names, key=lambda name: _TURN.get(name, len(_TURN))):
@@ -62,9 +63,9 @@ def demonstrate(
     )
 
 
-def _repair(mixture: Mixture, members: Sequence[Member], bench: Bench, config: Config) -> Repair:
+def _repair(members: Sequence[Member], bench: Bench, config: Config) -> Repair:
     known = {member.name: member for member in members}
-    name = config.moaa.rewriter or mixture.aggregator.name
+    name = rewriter_of(config)
     if name not in known:
         raise ConfigError(f"moaa.rewriter: no member is named {name}; there are {', '.join(known)}")
     settings = config.mixture.aggregate
