@@ -272,7 +272,8 @@ def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob
         if lesson == "own pairs":
             examples = [p for p in examples if member.name in (p.chosen_member, p.rejected_member)]
     initial = {member.name: member for member in ledger.members(0)}
-    if initial[member.name].base != member.base and config.train.reference == "initial":
+    moved = initial[member.name].base != member.base
+    if moved and kind != "demonstrations" and config.train.reference == "initial":
         raise ConfigError(
             f"{member.name} has a base of its own since all its weights were trained, so its "
             "initial weights are no reference for an adapter; set train.reference: start"
