@@ -147,6 +147,35 @@ def test_every_renderer_takes_a_run_that_is_not_finished(tmp_path, tasks, done):
         assert "No duel has been judged yet" in page.text
 
 
+@pytest.mark.parametrize("tasks", [True, False])
+def test_accuracy_comes_first_only_where_there_is_any(tmp_path, tasks):
+    page = Page(html.render(unfinished(tmp_path, tasks=tasks, iterations_done=1)))
+    order = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
+    assert sorted(order) == sorted(
+        ["accuracy", "reputation", "judges", "pairs", "training", "time", "examples", "notes"]
+    )
+    assert order.index("accuracy") == (0 if tasks else order.index("time") - 1)
+    links = [attributes["href"][1:] for tag, attributes in page.tags if tag == "a"][1:]
+    assert links == order
+
+
+def test_words_that_need_explaining_are_explained(facts):
+    text = " ".join(printed(summary(facts)).split())
+    assert "Agrees as judge: its untied judgments on decided duels" in text
+    assert "Flipped:" not in text, "nothing is flipped in this run"
+    account = replace(facts.accounting, judgments_flipped=3)
+    text = " ".join(printed(summary(replace(facts, accounting=account))).split())
+    assert "3 flipped" in text
+    assert "Flipped: the verdict changed when the two responses changed places" in text
+    assert "Owed:" not in text
+    phases = (replace(account.phases[0], owed=2), *account.phases[1:])
+    text = printed(summary(replace(facts, accounting=replace(account, phases=phases))))
+    assert "Owed: not answered yet" in text
+    page = Page(html.render(facts)).text
+    assert "“Flipped” verdicts changed" in page
+    assert "Owed: asked and not answered yet" in page
+
+
 def test_frozen_reputations_have_a_table_and_no_chart(tmp_path):
     settings = fixture_run.config(
         iterations=1, duels=12, evaluate={}, reputation={"rule": "frozen"}

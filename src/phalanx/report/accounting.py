@@ -39,6 +39,7 @@ def accounting(ledger: Ledger) -> Accounting:
         unreadable[short_reason(row["reason"])] += row["n"]
     judgments = ledger.query("SELECT count(*) AS n, total(flipped) AS flipped FROM judgments")[0]
     dropped = _counts(ledger, "SELECT dropped AS key, count(*) AS n FROM pairs GROUP BY 1")
+    unshown = _counts(ledger, "SELECT dropped AS key, count(*) AS n FROM demonstrations GROUP BY 1")
     return Accounting(
         phases=tuple(_phases(ledger)),
         num_duels=ledger.count("duels"),
@@ -50,6 +51,8 @@ def accounting(ledger: Ledger) -> Accounting:
         unreadable=dict(unreadable.most_common()),
         pairs_kept=dropped.pop("", 0),
         dropped=dropped,
+        demonstrations_kept=unshown.pop("", 0),
+        demonstrations_dropped=unshown,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from phalanx.ledger import Ledger
 from phalanx.report.records import Example, ExampleJudgment
 
-NUM_CONTESTED, NUM_CLEAR, NUM_DROPPED = 2, 2, 1
+NUM_CONTESTED, NUM_CLEAR, NUM_DROPPED, NUM_FLIPPED = 2, 2, 1, 1
 
 # A duel's pair has its iteration, its instruction and its two contestants.
 _PAIR = (
@@ -46,13 +46,24 @@ _PICKS = (
     ),
 )
 
+_JUDGED = "SELECT d.id FROM judgments j JOIN duels d ON d.id = j.duel WHERE {} ORDER BY"
+# Responses of one student that were ranked: pairs are not made of single duels there.
+_RANKED_PICKS = (
+    ("clear", f"{_DECIDED.format(0)} {_GAP} DESC, {_PLACE}", NUM_CLEAR),
+    ("flipped", f"{_JUDGED.format('j.flipped')} {_PLACE}", NUM_FLIPPED),
+    ("unread", f"{_JUDGED.format('j.score_left IS NULL')} {_PLACE}", NUM_DROPPED),
+)
 
-def examples(ledger: Ledger) -> tuple[Example, ...]:
-    """At most five duels, none twice. Ties in the ranking go to the earlier duel."""
+
+def examples(ledger: Ledger, *, ranked: bool = False) -> tuple[Example, ...]:
+    """At most five duels, none twice. Ties in the ranking go to the earlier duel.
+
+    ``ranked``: the duels are those of responses that a judge ranked (method moaa).
+    """
     used: set[str] = set()
     result = []
-    for why, ranked, wanted in _PICKS:
-        ids = [row["id"] for row in ledger.query(f"{ranked} LIMIT ?", (wanted + len(used),))]
+    for why, order, wanted in _RANKED_PICKS if ranked else _PICKS:
+        ids = [row["id"] for row in ledger.query(f"{order} LIMIT ?", (wanted + len(used),))]
         for duel in [duel for duel in ids if duel not in used][:wanted]:
             used.add(duel)
             result.append(_example(ledger, why, ledger.query(_DUEL, (duel,))[0]))

@@ -6,20 +6,21 @@ import json
 from collections.abc import Sequence
 
 from phalanx.config.schema import Config
-from phalanx.ledger import STOPPED, Ledger
+from phalanx.ledger import Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
 from phalanx.report.examples import examples
+from phalanx.report.moaa_facts import moaa_facts
+from phalanx.report.moaa_records import MIXTURE
 from phalanx.report.records import (
     MemberFacts,
     PhaseTime,
-    Progress,
     ReputationLine,
     RunFacts,
     TrainingFacts,
 )
 from phalanx.report.scores import evaluation
 from phalanx.report.servers import endpoints, written_scores
-from phalanx.types import Member
+from phalanx.report.underway import progress
 
 __all__ = ["RunFacts", "gather"]
 
@@ -39,7 +40,10 @@ def _gather(ledger: Ledger) -> RunFacts:
     config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
     members = ledger.members()
     names = json.loads(ledger.get("pool_order") or "[]")
-    lines, boundaries = reputations(ledger, names)
+    trainings = _trainings(ledger, names)
+    moaa = moaa_facts(ledger, config, trainings)
+    # Responses of the same student that meet are no members: they have no reputations.
+    lines, boundaries = reputations(ledger, names) if moaa is None else ((), ())
     seed = int(ledger.get("seed") or 0)
     return RunFacts(
         folder=str(ledger.folder),
@@ -50,17 +54,17 @@ def _gather(ledger: Ledger) -> RunFacts:
         seed=seed,
         engines=tuple(json.loads(ledger.get("engines") or "[]")),
         config=config.model_dump(mode="json"),
-        progress=_progress(ledger, config, members),
+        progress=progress(ledger, config, members),
         members=tuple(
             MemberFacts(m.name, m.version, m.base, m.family, m.roles, m.engine) for m in members
         ),
         accounting=accounting(ledger),
         reputations=lines,
         boundaries=boundaries,
-        encounters=encounters(ledger),
-        judges=judges(ledger, names),
+        encounters=encounters(ledger) if moaa is None else (),
+        judges=judges(ledger, names if moaa is None else [*names, MIXTURE]),
         label_accuracy=_label_accuracy(ledger),
-        trainings=_trainings(ledger, names),
+        trainings=trainings,
         evaluation=evaluation(
             ledger,
             names,
@@ -69,9 +73,10 @@ def _gather(ledger: Ledger) -> RunFacts:
             weights_after=_weights(lines, "value"),
         ),
         times=_times(ledger),
-        examples=examples(ledger),
+        examples=examples(ledger, ranked=moaa is not None),
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),
+        moaa=moaa,
     )
 
 
@@ -111,83 +116,14 @@ def _trainings(ledger: Ledger, names: Sequence[str]) -> tuple[TrainingFacts, ...
 
 
 def _times(ledger: Ledger) -> tuple[PhaseTime, ...]:
-    rows = ledger.query("SELECT iteration, phase, seconds FROM phases")
-    known = {phase: number for number, phase in enumerate(_ORDER)}
-    rows.sort(key=lambda row: (row["iteration"], known.get(row["phase"], 99), row["phase"]))
+    rows = ledger.query("SELECT iteration, phase, seconds FROM phases ORDER BY at, phase")
+    known = {phase: float(number) for number, phase in enumerate(_ORDER)}
+
+    def place(phase: str) -> float:
+        """Phases of other methods stand between answering and learning, in the order they came."""
+        return known.get(
+            phase, _ORDER.index("evaluate") + 0.5 if phase.startswith("evaluate") else 2.5
+        )
+
+    rows.sort(key=lambda row: (row["iteration"], place(row["phase"])))
     return tuple(PhaseTime(row["iteration"], row["phase"], row["seconds"]) for row in rows)
-
-
-def _progress(ledger: Ledger, config: Config, members: Sequence[Member]) -> Progress:
-    """The first step that is not recorded as done."""
-    total = int(ledger.get("num_iterations") or config.iterations)
-    finished, stopped = ledger.get("finished"), ledger.get("stop_reason")
-    if finished or stopped:
-        done = ledger.query("SELECT coalesce(max(iteration), 0) AS n FROM states")[0]["n"]
-        return Progress(done, total, "finished" if finished else "stopped", 0, 0, "",
-                        finished, stopped)  # fmt: skip
-    for number in range(total + 1):
-        step = _owed(ledger, config, members, number)
-        if step is not None:
-            return Progress(number, total, *step, finished, stopped, _last_error(ledger))
-    return Progress(total, total, "closing", 0, 0, "", finished, stopped)
-
-
-def _last_error(ledger: Ledger) -> str:
-    """What ended the last start, unless responses or trainings have come since."""
-    rows = ledger.query(
-        "SELECT at, text FROM events WHERE kind = ? ORDER BY at DESC LIMIT 1", (STOPPED,)
-    )
-    if not rows:
-        return ""
-    newer = "SELECT EXISTS (SELECT 1 FROM {} WHERE at > ?) AS yes"
-    since = [
-        ledger.query(newer.format(table), (rows[0]["at"],))[0]["yes"]
-        for table in ("responses", "trainings")
-    ]
-    return "" if any(since) else rows[0]["text"]
-
-
-def _owed(
-    ledger: Ledger, config: Config, members: Sequence[Member], number: int
-) -> tuple[str, int, int, str] | None:
-    """(phase, asked, owed, unit) of the step of this iteration that is under way, or None."""
-    trained = len(ledger.trained(number))
-    if number == 0:
-        recruit = config.pool.recruit
-        wanted = len(recruit.specialists) if recruit else 0
-        if trained < wanted:
-            return ("recruit", wanted, wanted - trained, "members")
-    elif ledger.state(number) is None:
-        return _duelling(ledger, config, members, number)
-    elif config.train.method != "none":
-        # Members on other engines cannot be trained; the loop leaves them as they are.
-        wanted = sum("learn" in m.roles and m.engine not in ("scripted", "openai") for m in members)
-        if trained < wanted:
-            return ("train", wanted, wanted - trained, "members")
-    due = number % config.evaluate.every == 0 or number == config.iterations
-    if config.evaluate.tasks and due and not ledger.has_evaluation(number):
-        items = ledger.query("SELECT count(*) AS n FROM evaluations WHERE iteration = 0")[0]["n"]
-        stored = _stored(ledger, number, "evaluate")
-        asked = max(items, stored)
-        return ("evaluate", asked, asked - stored, "requests")
-    return None
-
-
-def _duelling(
-    ledger: Ledger, config: Config, members: Sequence[Member], number: int
-) -> tuple[str, int, int, str]:
-    duels = config.match.duels
-    answered = _stored(ledger, number, "answer")
-    judged = _stored(ledger, number, "judge")
-    if not judged and answered < 2 * duels:
-        return ("answer", 2 * duels, 2 * duels - answered, "requests")
-    judges = [m for m in members if "judge" in m.roles]
-    contesting = sum("contest" in m.roles for m in judges)
-    # With everybody a contestant, two of the judges sit in every duel.
-    each = len(judges) - min(2, contesting)
-    asked = max(2 * duels * min(each, config.judge.per_duel or each), judged)
-    return ("judge", asked, asked - judged, "requests")
-
-
-def _stored(ledger: Ledger, number: int, phase: str) -> int:
-    return ledger.count("responses", "iteration = ? AND phase = ?", (number, phase))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from phalanx.report import plots, views, words
+from phalanx.report.moaa_page import moaa_finding, moaa_headline, moaa_notes
+from phalanx.report.moaa_views import mixture_examples, sections
+from phalanx.report.moaa_words import Section
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines, repeatability
 
@@ -20,6 +24,13 @@ _SECTIONS = (
     ("reputation", "Reputations"),
     ("judges", "Judges"),
     ("pairs", "Pairs"),
+    ("training", "Training"),
+    ("time", "Time"),
+    ("examples", "Examples"),
+    ("notes", "Notes"),
+)
+_MOAA_SECTIONS = (
+    ("requests", "Requests"),
     ("training", "Training"),
     ("time", "Time"),
     ("examples", "Examples"),
@@ -57,13 +68,18 @@ def render(facts: RunFacts) -> str:
 
 def _context(facts: RunFacts) -> dict[str, Any]:
     heat_names, heat = views.heat(facts)
+    own = sections(facts)
     colours = plots.colours(facts)
     return {
         "facts": facts,
         "name": words.run_name(facts),
         "subtitle": _subtitle(facts),
         "state_note": _state_note(facts),
-        "sections": _SECTIONS,
+        "sections": _contents(facts, own),
+        "moaa_sections": own,
+        "students_plot": plots.students_plot(facts, facts.moaa) if facts.moaa else None,
+        "mixture_examples": mixture_examples(facts.moaa) if facts.moaa else [],
+        "compared": _compared(facts),
         "headline": headline(facts),
         "finding": finding(facts),
         **_accuracy(facts),
@@ -93,9 +109,23 @@ def _context(facts: RunFacts) -> dict[str, Any]:
     }
 
 
+def _contents(facts: RunFacts, own: Sequence[Section]) -> list[tuple[str, str]]:
+    """What the page links to, in its order. Accuracy comes first where there is any."""
+    if facts.moaa:
+        return [*((section.id, section.title) for section in own), *_MOAA_SECTIONS]
+    contents = list(_SECTIONS)
+    if not _compared(facts):
+        contents.insert(-3, contents.pop(0))
+    return contents
+
+
+def _compared(facts: RunFacts) -> bool:
+    """Whether there is a before and an after."""
+    return len(facts.evaluation.iterations) > 1 and bool(facts.evaluation.changes)
+
+
 def _accuracy(facts: RunFacts) -> dict[str, Any]:
-    measured = facts.evaluation
-    compared = len(measured.iterations) > 1 and bool(measured.changes)
+    compared = _compared(facts)
     return {
         "domain_plot": plots.domain_plot(facts) if compared else None,
         "member_plot": plots.member_plot(facts) if compared else None,
@@ -116,9 +146,9 @@ def _failures(facts: RunFacts) -> str:
 
 def _subtitle(facts: RunFacts) -> str:
     parts = [
-        f"{facts.method.capitalize()} alignment",
+        "Mixture of Agents Alignment" if facts.moaa else f"{facts.method.capitalize()} alignment",
         words.plural(len(facts.members), "member"),
-        words.plural(facts.progress.num_iterations, "iteration"),
+        words.plural(facts.progress.num_iterations, "stage" if facts.moaa else "iteration"),
         f"seed {facts.seed}",
         f"started {facts.created_at[:16].replace('T', ' ')} UTC" if facts.created_at else "",
     ]
@@ -130,14 +160,20 @@ def _state_note(facts: RunFacts) -> str:
     if state.finished:
         return ""
     place = f"iteration {state.iteration} of {state.num_iterations}"
+    if not state.num_iterations:
+        return f"Work of the command {state.phase}: {words.plural(state.asked, 'request')} recorded"
     if state.stop_reason:
         return f"This run stopped in {place}: {state.stop_reason}"
-    doing = words.PHASE_WORDS.get(state.phase, state.phase)
+    if state.stage:
+        place += f" ({state.stage})"
+    doing = words.doing(state.phase)
     return f"This run is not finished: {place}, {doing}. The numbers below are those so far."
 
 
 def headline(facts: RunFacts) -> list[dict[str, str]]:
     """At most four numbers; those that exist."""
+    if facts.moaa:
+        return moaa_headline(facts, facts.moaa)
     measured, account = facts.evaluation, facts.accounting
     items = []
     mean = measured.change()
@@ -181,6 +217,8 @@ def _headline_change(name: str, change: Change) -> dict[str, str]:
 
 def finding(facts: RunFacts) -> str:
     """The title of the accuracy section: a count, not a claim."""
+    if facts.moaa:
+        return moaa_finding(facts.moaa)
     measured = facts.evaluation
     changes = [c for d in measured.domains if (c := measured.change("", d))]
     if len(measured.iterations) < 2 or not changes:
@@ -194,6 +232,8 @@ def finding(facts: RunFacts) -> str:
 
 def notes(facts: RunFacts) -> list[str]:
     """What the numbers do and do not say."""
+    if facts.moaa:
+        return moaa_notes(facts, facts.moaa)
     measured = facts.evaluation
     lines = []
     if facts.accounting.num_duels and not facts.accounting.pairs_kept:

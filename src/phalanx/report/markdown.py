@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 from phalanx.report.html import finding, headline, notes, write_whole
+from phalanx.report.moaa_views import sections
+from phalanx.report.moaa_words import Section
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.words import (
@@ -33,6 +36,10 @@ def render(facts: RunFacts) -> str:
     measured = facts.evaluation
     parts = [f"# {run_name(facts)}", ""]
     parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
+    if facts.moaa:
+        parts += [line for section in sections(facts) for line in _section(section)]
+        parts += ["", *_accounting(facts), "", *_reading(facts)]
+        return "\n".join(parts) + "\n"
     parts += ["", f"## {finding(facts)}", ""]
     if measured.note:
         parts += [f"{measured.note[:1].upper()}{measured.note[1:]}.", ""]
@@ -48,15 +55,27 @@ def render(facts: RunFacts) -> str:
         ):
             if choice:
                 parts.append(f"- {name}: {choice_line(choice)}")
-    account = facts.accounting
     if facts.reputations:
         ranked = sorted(facts.reputations, key=lambda line: -line.value)
         parts += ["", "## Reputations", ""]
         parts += [f"- {line.member}: {line.value:.2f} (from {line.start:.2f})" for line in ranked]
-    parts += [
-        "",
+    parts += ["", *_accounting(facts), "", *_reading(facts)]
+    return "\n".join(parts) + "\n"
+
+
+def _accounting(facts: RunFacts) -> list[str]:
+    account = facts.accounting
+    shown = []
+    if account.num_demonstrations:
+        shown.append(
+            f"- {plural(account.num_demonstrations, 'demonstration')}: "
+            f"{account.demonstrations_kept:,} kept; "
+            f"dropped: {counted(account.demonstrations_dropped, DROP_WORDS)}"
+        )
+    return [
         "## Accounting",
         "",
+        *shown,
         f"- {plural(account.num_duels, 'duel')}: {counted(account.outcomes, STATUS_WORDS)}",
         f"- {plural(account.judgments_asked, 'judgment')}; "
         f"unreadable: {counted(account.unreadable)}",
@@ -64,12 +83,31 @@ def render(facts: RunFacts) -> str:
         f"dropped: {counted(account.dropped, DROP_WORDS)}",
         *[f"- endpoint {line}" for line in endpoint_lines(facts)],
         f"- time: {duration(total_seconds(facts))}",
-        "",
-        "## How to read this",
-        "",
-        *[f"- {note}" for note in notes(facts)],
     ]
-    return "\n".join(parts) + "\n"
+
+
+def _reading(facts: RunFacts) -> list[str]:
+    return ["## How to read this", "", *[f"- {note}" for note in notes(facts)]]
+
+
+def _section(section: Section) -> list[str]:
+    lines = ["", f"## {section.title}", ""]
+    lines += [f"- {_safe(line)}" for line in section.lines]
+    for view in section.tables:
+        lines += ["", f"### {view.title}", ""]
+        lines.append(f"| {' | '.join(map(_safe, view.headers))} |")
+        lines.append(
+            f"|{'|'.join('---' if n in view.left else '---:' for n in range(len(view.headers)))}|"
+        )
+        lines += [f"| {' | '.join(map(_safe, row))} |" for row in view.rows]
+        if view.note:
+            lines += ["", _safe(view.note)]
+    return lines
+
+
+def _safe(text: str) -> str:
+    """A text that closes no cell and begins no tag."""
+    return escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
 
 
 def _table(first: str, rows: list[tuple[str, Change | None]]) -> list[str]:

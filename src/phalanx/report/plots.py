@@ -15,6 +15,7 @@ from phalanx.report.charts import (
     line_chart,
     time_bars,
 )
+from phalanx.report.moaa_records import MoaaFacts
 from phalanx.report.records import Change, RunFacts, TrainingFacts
 from phalanx.report.words import DROP_WORDS, STATUS_WORDS, counted, duration, points
 
@@ -92,6 +93,28 @@ def trajectory_plot(facts: RunFacts) -> Markup | None:
                       x_label="iteration", y_label="% right, test items")  # fmt: skip
 
 
+def students_plot(facts: RunFacts, moaa: MoaaFacts) -> Markup | None:
+    """Each student at the start and as it is now."""
+    dots = []
+    for name, *_ in moaa.students:
+        mine = [level for level in moaa.result.levels if level.name == name]
+        if len(mine) > 1:
+            first, last = mine[0], mine[-1]
+            dots.append(
+                Dot(
+                    label=name,
+                    before=first.test,
+                    before_interval=first.interval,
+                    after=last.test,
+                    after_interval=last.interval,
+                    note=points(last.test - first.test),
+                )
+            )
+    if not dots:
+        return None
+    return dot_plot(dots, "Accuracy of the students, before and after")
+
+
 def reputation_plot(facts: RunFacts) -> Markup | None:
     known = colours(facts)
     lines = [Line(r.member, r.points, known[r.member]) for r in facts.reputations]
@@ -132,9 +155,21 @@ def time_plot(facts: RunFacts) -> Markup | None:
     rows = []
     for number in dict.fromkeys(time.iteration for time in facts.times):
         phases = [(t.phase, t.seconds) for t in facts.times if t.iteration == number]
+        if facts.moaa:  # its phases are too many for one bar
+            phases = _grouped(phases)
         name = f"iteration {number}" if number else "before"
         rows.append((name, phases, duration(sum(seconds for _, seconds in phases))))
     return time_bars(rows, "Time by iteration and phase") if rows else None
+
+
+def _grouped(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Seconds of whatever is asked in a stage as one, and of whatever is measured."""
+    sums: dict[str, float] = {}
+    for phase, seconds in phases:
+        known = phase if phase in ("recruit", "train") else "ask"
+        kind = "evaluate" if phase.startswith("evaluate") else known
+        sums[kind] = sums.get(kind, 0.0) + seconds
+    return list(sums.items())
 
 
 def training_panels(facts: RunFacts) -> list[dict[str, object]]:

@@ -6,9 +6,12 @@ Iteration 0 is the pool before alignment. Members are in the order of the pool e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.statistics import Interval
+
+if TYPE_CHECKING:
+    from phalanx.report.moaa_records import MoaaFacts
 
 OutcomeStatus = str
 
@@ -28,7 +31,8 @@ class MemberFacts:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run is. ``owed`` counts what ``phase`` still needs (``unit``); an upper bound
-    while judging, because a duel without two responses needs no judge."""
+    while judging, because a duel without two responses needs no judge. Where how much a phase
+    needs is not ``known``, ``asked`` is what is recorded of it and ``owed`` is 0."""
 
     iteration: int
     num_iterations: int
@@ -40,6 +44,9 @@ class Progress:
     stop_reason: str | None
     last_error: str = ""
     """Why the last start ended early; empty where it did not, or the run is finished."""
+    known: bool = True
+    stage: str = ""
+    """The stage of the method moaa that the iteration is: ``1 sft``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,11 @@ class PhaseAccount:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Nothing is lost: duels == sum(outcomes) == pairs kept + sum(dropped), and
-    judgments asked == readable + sum(unreadable)."""
+    """Nothing is lost: duels == sum(outcomes) and judgments asked == readable + sum(unreadable).
+
+    Pairs kept + sum(dropped) == duels in the method sparta; in moaa one pair is one instruction
+    of one student, and demonstrations == kept + sum(dropped) as well.
+    """
 
     phases: tuple[PhaseAccount, ...]
     num_duels: int
@@ -76,6 +86,16 @@ class Accounting:
     unreadable: dict[str, int]
     pairs_kept: int
     dropped: dict[str, int]
+    demonstrations_kept: int = 0
+    demonstrations_dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def num_pairs(self) -> int:
+        return self.pairs_kept + sum(self.dropped.values())
+
+    @property
+    def num_demonstrations(self) -> int:
+        return self.demonstrations_kept + sum(self.demonstrations_dropped.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +266,8 @@ class ExampleJudgment:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One duel with everything that was said. ``why`` is contested, clear or dropped."""
+    """One duel with everything that was said. ``why`` is contested, clear, dropped, flipped (a
+    verdict changed with the order) or unread (a verdict is missing)."""
 
     why: str
     iteration: int
@@ -321,3 +342,5 @@ class RunFacts:
     endpoints: tuple[EndpointFacts, ...] = ()
     written_scores: dict[str, int] = field(default_factory=dict)
     """Judge -> judgments read from the score that was written, for want of probabilities."""
+    moaa: MoaaFacts | None = None
+    """What only a run of the method moaa has."""

@@ -22,7 +22,7 @@ Item = tuple[str, str]  # task, item
 Scores = dict[Item, float]  # item -> share right
 
 
-class _Table:
+class Table:
     """The rows of ``evaluations``, indexed. Items are those that every member was asked."""
 
     def __init__(self, ledger: Ledger, names: Sequence[str]) -> None:
@@ -43,7 +43,8 @@ class _Table:
             seen[label] = None
             place = (row["iteration"], row["member"])
             self.correct[*place, row["split"]][item] = row["correct"]
-            self.unreadable[row["iteration"]] += not row["readable"]
+            if row["member"] in names:
+                self.unreadable[row["iteration"]] += not row["readable"]
             if row["split"] == "test":
                 answer = row["answer"] if row["readable"] else ""
                 self.answer[place][item] = (answer or "", row["correct"])
@@ -73,7 +74,7 @@ def evaluation(
     """Everything measured. ``weights_*`` are the reputations for the collective's vote."""
     if not ledger.count("evaluations"):
         return Evaluation(note="no evaluation task is configured, so nothing was measured")
-    table = _Table(ledger, names)
+    table = Table(ledger, names)
     first, last = table.iterations[0], table.iterations[-1]
     base = Evaluation(
         iterations=table.iterations,
@@ -94,7 +95,7 @@ def evaluation(
     return Evaluation(**fields)
 
 
-def _note(table: _Table) -> str:
+def _note(table: Table) -> str:
     if table.iterations[0] != 0:
         return "the pool was not measured before alignment, so there is nothing to compare with"
     splits = {split for _, _, split in table.correct}
@@ -107,25 +108,25 @@ def _note(table: _Table) -> str:
     return ""
 
 
-def _trajectory(table: _Table) -> dict[tuple[int, str], float]:
+def _trajectory(table: Table) -> dict[tuple[int, str], float]:
     result = {}
     for number in table.iterations:
         for member in table.members:
             scores = table.of(number, member, "test")
             if scores:
-                result[number, member] = _macro(scores, table.domain)
+                result[number, member] = macro(scores, table.domain)
         pool = table.pool_mean(number, "test")
         if pool:
-            result[number, ""] = _macro(pool, table.domain)
+            result[number, ""] = macro(pool, table.domain)
     return result
 
 
-def _macro(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> float:
-    values = _weighted(scores, domain)
+def macro(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> float:
+    values = weighted(scores, domain)
     return sum(values) / len(values)
 
 
-def _weighted(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> list[float]:
+def weighted(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> list[float]:
     """Scores scaled so that their plain mean is the mean over domains of the domain means."""
     counts: dict[str, int] = defaultdict(int)
     for item in scores:
@@ -134,7 +135,7 @@ def _weighted(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> list[
     return [score * scale / counts[domain[item]] for item, score in scores.items()]
 
 
-def _changes(table: _Table, first: int, last: int, seed: int) -> list[Change]:
+def _changes(table: Table, first: int, last: int, seed: int) -> list[Change]:
     """Members and their mean, times domains and their mean."""
     result = []
     for member in ("", *table.members):
@@ -143,14 +144,14 @@ def _changes(table: _Table, first: int, last: int, seed: int) -> list[Change]:
         else:
             before, after = (table.pool_mean(number, "test") for number in (first, last))
         for domain in ("", *table.domains):
-            change = _change(table, member, domain, before, after, seed)
+            change = compare(table, member, domain, before, after, seed)
             if change is not None:
                 result.append(change)
     return result
 
 
-def _change(
-    table: _Table,
+def compare(
+    table: Table,
     member: str,
     domain: str,
     before: Mapping[Item, float],
@@ -163,7 +164,7 @@ def _change(
         return None
     one = {item: before[item] for item in items}
     two = {item: after[item] for item in items}
-    x, y = _weighted(one, table.domain), _weighted(two, table.domain)
+    x, y = weighted(one, table.domain), weighted(two, table.domain)
     place = derive_seed("report", seed, member, domain)
     difference, interval = paired_bootstrap(x, y, seed=place, draws=DRAWS)
     binary = bool(domain) and bool(member)
@@ -176,22 +177,22 @@ def _change(
         domain=domain,
         n=len(items),
         before=sum(x) / len(x),
-        before_interval=_interval(x, binary, place),
+        before_interval=interval_of(x, binary, place),
         after=sum(y) / len(y),
-        after_interval=_interval(y, binary, place),
+        after_interval=interval_of(y, binary, place),
         difference=difference,
         interval=interval,
         pvalue=pvalue,
     )
 
 
-def _interval(values: Sequence[float], binary: bool, seed: int) -> Interval:
+def interval_of(values: Sequence[float], binary: bool, seed: int) -> Interval:
     if binary:
         return wilson(round(sum(values)), len(values))
     return paired_bootstrap([0.0] * len(values), values, seed=seed, draws=DRAWS)[1]
 
 
-def _selection(table: _Table, seed: int) -> dict[str, object]:
+def _selection(table: Table, seed: int) -> dict[str, object]:
     """Best checkpoints by dev mean; of equals the earlier one, then the earlier member, wins."""
     choices = {
         (member, number): _choice(table, member, number, seed)
@@ -218,7 +219,7 @@ def _selection(table: _Table, seed: int) -> dict[str, object]:
         "best_aligned": aligned,
     }
     if initial and aligned:
-        chosen["aligned_over_initial"] = _change(
+        chosen["aligned_over_initial"] = compare(
             table,
             "best",
             "",
@@ -229,23 +230,23 @@ def _selection(table: _Table, seed: int) -> dict[str, object]:
     return chosen
 
 
-def _choice(table: _Table, member: str, number: int, seed: int) -> Choice:
+def _choice(table: Table, member: str, number: int, seed: int) -> Choice:
     dev, test = table.of(number, member, "dev"), table.of(number, member, "test")
-    values = _weighted(test, table.domain)
+    values = weighted(test, table.domain)
     place = derive_seed("report", seed, member, number)
     return Choice(
         member=member,
         iteration=number,
-        dev=_macro(dev, table.domain),
+        dev=macro(dev, table.domain),
         num_dev=len(dev),
         test=sum(values) / len(values),
         num_test=len(test),
-        test_interval=_interval(values, False, place),
+        test_interval=interval_of(values, False, place),
     )
 
 
 def _collective(
-    table: _Table,
+    table: Table,
     iterations: tuple[int, int],
     weights: tuple[Mapping[str, float], Mapping[str, float]],
     seed: int,
@@ -259,7 +260,7 @@ def _collective(
         for number, weight in zip(iterations, weights, strict=True)
     )
     changes = (
-        _change(table, COLLECTIVE, domain, before, after, seed) for domain in ("", *table.domains)
+        compare(table, COLLECTIVE, domain, before, after, seed) for domain in ("", *table.domains)
     )
     return tuple(change for change in changes if change is not None)
 

@@ -12,16 +12,21 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.report.moaa_views import sections
+from phalanx.report.moaa_words import TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.words import (
+    AGREES,
     DROP_WORDS,
+    FLIPPED,
     MINUS,
     NO_PAIRS,
-    PHASE_WORDS,
+    OWED,
     STATUS_WORDS,
     choice_line,
     counted,
+    doing,
     duration,
     percent,
     plural,
@@ -71,8 +76,11 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
     if not facts.progress.finished:
         yield from _state_lines(facts)
-    yield from _evaluation(facts)
-    yield from _reputations(facts)
+    if facts.moaa:
+        yield from _sections(facts)
+    else:
+        yield from _evaluation(facts)
+        yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
     yield from _times(facts)
@@ -82,14 +90,53 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
 def _status(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
     yield from _state_lines(facts)
+    if facts.moaa:
+        yield from _sections(facts, only=("stages",))
     yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
     yield from _times(facts)
 
 
+def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """What the method moaa has to show, in its own words and tables."""
+    for section in sections(facts):
+        if only and section.id not in only:
+            continue
+        yield _section(section.title)
+        yield from (_indent(Text(line)) for line in section.lines)
+        for number, view in enumerate(section.tables):
+            if number or section.lines:
+                yield Text("")
+            yield _indent(Text(view.title, style="italic"))
+            yield _indent(_view(view))
+            if view.note:
+                yield _indent(Text(view.note, style="dim"))
+
+
+def _view(view: TableView) -> Table:
+    """Columns of words may wrap; numbers keep their width."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for number, header in enumerate(view.headers):
+        left = number in view.left
+        table.add_column(
+            Text(header, style="dim"),
+            justify="left" if left else "right",
+            no_wrap=not left,
+            overflow="fold",
+        )
+    for row in view.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
 def _heading(facts: RunFacts) -> Text:
     count = plural(len(facts.members), "member")
+    if facts.moaa:
+        stages = plural(facts.progress.num_iterations, "stage")
+        made = plural(facts.accounting.demonstrations_kept, "demonstration")
+        pairs = plural(facts.accounting.pairs_kept, "pair")
+        return Text(f"{run_name(facts)}: moaa, {count}, {stages}, {made}, {pairs}", style="bold")
     duels = plural(facts.accounting.num_duels, "duel")
     rounds = plural(facts.progress.num_iterations, "iteration")
     return Text(f"{run_name(facts)}: {facts.method}, {count}, {rounds}, {duels}", style="bold")
@@ -98,16 +145,22 @@ def _heading(facts: RunFacts) -> Text:
 def _state_lines(facts: RunFacts) -> Iterator[Text]:
     state = facts.progress
     place = f"iteration {state.iteration} of {state.num_iterations}"
+    if state.stage:
+        place += f" ({state.stage})"
     if state.finished:
         yield Text(f"Finished {state.finished}, {place}")
     elif state.stop_reason:
         yield Text(f"Stopped in {place}: {state.stop_reason}")
+    elif not state.num_iterations:
+        yield Text(f"Work of the command {state.phase}: {plural(state.asked, 'request')} recorded")
     elif state.phase == "closing":
         yield Text("Everything is recorded; the same command closes the run")
     else:
         bound = "at most " if state.phase == "judge" else ""
         done = f"{state.asked - state.owed:,} of {bound}{state.asked:,} {state.unit} done"
-        yield Text(f"Not finished: {place}, {PHASE_WORDS[state.phase]}, {done}")
+        if not state.known:
+            done = f"{state.asked:,} {state.unit} done so far"
+        yield Text(f"Not finished: {place}, {doing(state.phase)}, {done}")
         if state.last_error:
             yield Text(f"The last start ended: {state.last_error}")
         yield Text("Continue with the command that started it: nothing is done twice")
@@ -233,6 +286,8 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
             "–" if agrees is None else f"{percent(agrees, 0)} %",
         )
     yield _indent(table)
+    if any(judge.agreement is not None for judge in facts.judges):
+        yield _indent(Text(AGREES, style="dim"))
 
 
 def _endpoints(facts: RunFacts) -> Iterator[RenderableType]:
@@ -245,8 +300,19 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
     account = facts.accounting
     yield _section("Accounting")
     yield from _phases(facts)
-    if not account.num_duels:
-        yield _indent(Text("no iteration has finished its duels yet"))
+    if account.num_demonstrations:
+        lost = account.demonstrations_dropped
+        yield _indent(
+            Text(
+                f"{plural(account.num_demonstrations, 'demonstration')}: "
+                f"{account.demonstrations_kept:,} kept, {sum(lost.values()):,} dropped: "
+                f"{counted(lost, DROP_WORDS)}"
+            )
+        )
+    if not account.num_duels and not account.num_pairs:
+        if not account.num_demonstrations:
+            yield _indent(Text("no iteration has finished its duels yet" if not facts.moaa
+                               else "no stage has been recorded yet"))  # fmt: skip
         return
     outcomes = counted(account.outcomes, STATUS_WORDS)
     unread = account.judgments_asked - account.judgments_readable
@@ -266,8 +332,10 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
             f"{counted(account.dropped, DROP_WORDS)}"
         )
     )
-    if not account.pairs_kept:
+    if not account.pairs_kept and account.num_pairs:
         yield _indent(Text(NO_PAIRS, style="bold"))
+    if account.judgments_flipped:
+        yield _indent(Text(FLIPPED, style="dim"))
     if facts.label_accuracy:
         shares = ", ".join(
             f"{percent(share, 0)} % of {count:,} (iteration {number})"
@@ -296,6 +364,8 @@ def _phases(facts: RunFacts) -> Iterator[RenderableType]:
         )
         table.add_row(Text(name), *(f"{number:,}" for number in numbers))
     yield _indent(table)
+    if any(phase.owed for phase in facts.accounting.phases):
+        yield _indent(Text(OWED, style="dim"))
     if failures:
         yield _indent(Text(f"failed: {counted(dict(failures.most_common()))}"))
 
@@ -312,9 +382,11 @@ def _next(facts: RunFacts) -> Iterator[RenderableType]:
     folder = facts.folder
     yield _section("Next")
     lines = [f"phalanx report {folder}"]
+    if facts.accounting.demonstrations_kept:
+        lines.append(f"phalanx export {folder} demonstrations --out demonstrations.jsonl")
     if facts.accounting.pairs_kept:
         lines.append(f"phalanx export {folder} preferences --out preferences.jsonl")
-    best = facts.evaluation.best_aligned
+    best = None if facts.moaa else facts.evaluation.best_aligned
     if best and any(
         (t.member, t.iteration) == (best.member, best.iteration) for t in facts.trainings
     ):

@@ -20,7 +20,13 @@ from phalanx.report.words import (
 
 MAX_TEXT = 4000
 MAX_SAID = 1000
-_TAGS = {"contested": "Contested.", "clear": "Clear.", "dropped": "No pair."}
+_TAGS = {
+    "contested": "Contested.",
+    "clear": "Clear.",
+    "dropped": "No pair.",
+    "flipped": "Changed with the order.",
+    "unread": "Unreadable.",
+}
 
 
 def signed(value: float, places: int = 2) -> str:

@@ -25,6 +25,9 @@ DROP_WORDS = {
     "margin": "margin too small",
     "margin_rank": "not among the widest margins",
     "length": "chosen much longer",
+    "failed": "failed",
+    "too_few_proposals": "too few proposals",
+    "cut": "conversation cut",
 }
 STATUS_WORDS = {
     "decided": "decided",
@@ -39,6 +42,38 @@ PHASE_WORDS = {
     "train": "training",
     "evaluate": "evaluating",
 }
+
+
+_DOING = {
+    "propose": "proposing",
+    "aggregate": "aggregating",
+    "teachers": "asking teachers",
+    "fit": "looking whether user turns fit",
+    "rewrite": "rewriting user turns",
+    "sample": "sampling the students' responses",
+    "criteria": "choosing criteria",
+    "assess": "evaluating responses",
+    "verdict": "giving verdicts",
+    "reward": "scoring",
+    "user_turn": "writing user turns",
+}
+OWED = "Owed: not answered yet; the same command asks for them."
+AGREES = (
+    "Agrees as judge: its untied judgments on decided duels that favour the winner; its own vote "
+    "is part of that outcome."
+)
+FLIPPED = "Flipped: the verdict changed when the two responses changed places; it counts as a tie."
+
+
+def doing(phase: str) -> str:
+    """What is done in a phase: ``answering``, ``proposing (propose 2)``, ``criteria``."""
+    if phase in PHASE_WORDS:
+        return PHASE_WORDS[phase]
+    known = [word for word in phase.split() if word in _DOING]
+    if not known:
+        return phase
+    word = _DOING[known[-1]]
+    return word if phase == known[-1] else f"{word} ({phase})"
 
 
 def percent(share: float, places: int = 1) -> str:

@@ -1,0 +1,233 @@
+"""Stages, mixtures and rewards of a run of the method moaa, from the ledger alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from phalanx.config.schema import Config
+from phalanx.ledger import Ledger
+from phalanx.methods.moaa import stage_of
+from phalanx.pool import proposers_of, students_of
+from phalanx.report.accounting import short_reason
+from phalanx.report.moaa_costs import answer_costs, costs
+from phalanx.report.moaa_examples import mixture_examples
+from phalanx.report.moaa_records import (
+    BuilderFacts,
+    MoaaFacts,
+    PairFacts,
+    ProposerFacts,
+    RewardFacts,
+    StageFacts,
+    TurnFacts,
+)
+from phalanx.report.moaa_scores import result
+from phalanx.report.records import TrainingFacts
+
+METHOD = "moaa"
+
+
+def moaa_facts(
+    ledger: Ledger, config: Config, trainings: Sequence[TrainingFacts]
+) -> MoaaFacts | None:
+    """None for every other method, and for commands that are no run."""
+    if (ledger.get("method") or config.method) != METHOD:
+        return None
+    students = tuple((s.name, s.data, s.reward) for s in students_of(config))
+    teachers = teachers_of(config)
+    answers = answer_costs(ledger, config, [name for name, *_ in students], teachers)
+    return MoaaFacts(
+        students=students,
+        teachers=teachers,
+        stages=tuple(_stages(ledger, config, students, trainings)),
+        result=result(ledger, config, students, teachers, answers),
+        costs=costs(ledger, config),
+        answers=answers,
+        examples=mixture_examples(ledger),
+    )
+
+
+def teachers_of(config: Config) -> tuple[str, ...]:
+    """The members of the mixture as configured, each once: proposers first, then the aggregator."""
+    names = [*chain(*proposers_of(config)), config.mixture.aggregator]
+    return tuple(name for name in dict.fromkeys(names) if name)
+
+
+def _stages(
+    ledger: Ledger,
+    config: Config,
+    students: Sequence[tuple[str, str, str]],
+    trainings: Sequence[TrainingFacts],
+) -> list[StageFacts]:
+    """Every stage that is recorded, and the one under way."""
+    metrics = {
+        row["iteration"]: json.loads(row["metrics"])
+        for row in ledger.query("SELECT iteration, metrics FROM states ORDER BY iteration")
+    }
+    begun = ledger.query("SELECT coalesce(max(iteration), 0) AS n FROM responses")[0]["n"]
+    stages = []
+    for number in range(1, max([begun, *metrics]) + 1):
+        stage = stage_of(config, number)
+        if number not in metrics:
+            stages.append(StageFacts(number, stage.kind, stage.generation, recorded=False))
+            continue
+        counts = metrics[number]
+        stages.append(
+            StageFacts(
+                iteration=number,
+                kind=stage.kind,
+                generation=stage.generation,
+                recorded=True,
+                builders=tuple(_builders(ledger, number, students)),
+                pairs=tuple(_pairs(ledger, number, students)),
+                trainings=tuple(t for t in trainings if t.iteration == number),
+                proposers=_left_out(counts, "proposals"),
+                num_mixed=int(counts.get("mixed.asked", 0)),
+                unanswered=_named(counts, "mixed.without_answer."),
+                turns=_turns(counts),
+                best_of=_named(counts, "best_of."),
+                rewards=tuple(_rewards(ledger, number)),
+                outcomes=_outcomes(ledger, number),
+                evaluators=_evaluators(ledger, number, counts),
+                criteria=_named(counts, "criteria.chosen."),
+                unreadable_criteria=int(counts.get("criteria.unreadable", 0)),
+            )
+        )
+    return stages
+
+
+def _builders(
+    ledger: Ledger, number: int, students: Sequence[tuple[str, str, str]]
+) -> list[BuilderFacts]:
+    found = []
+    for row in ledger.query(
+        "SELECT builder, count(*) AS n, count(DISTINCT instruction) AS instructions, "
+        "sum(dropped = '') AS kept FROM demonstrations WHERE iteration = ? "
+        "GROUP BY 1 ORDER BY min(rowid)",
+        (number,),
+    ):
+        dropped = ledger.query(
+            "SELECT dropped, count(*) AS n FROM demonstrations "
+            "WHERE iteration = ? AND builder = ? AND dropped != '' GROUP BY 1 ORDER BY n DESC, 1",
+            (number, row["builder"]),
+        )
+        found.append(
+            BuilderFacts(
+                name=row["builder"],
+                students=tuple(name for name, data, _ in students if data == row["builder"]),
+                instructions=row["instructions"],
+                rows=row["n"],
+                kept=row["kept"],
+                dropped={one["dropped"]: one["n"] for one in dropped},
+            )
+        )
+    return found
+
+
+def _pairs(
+    ledger: Ledger, number: int, students: Sequence[tuple[str, str, str]]
+) -> list[PairFacts]:
+    """A pair's two responses are of the same student."""
+    rewards = {name: reward for name, _, reward in students}
+    found = []
+    for row in ledger.query(
+        "SELECT chosen_member AS student, count(*) AS n, sum(dropped = '') AS kept, "
+        "count(DISTINCT instruction) AS instructions FROM pairs WHERE iteration = ? "
+        "GROUP BY 1 ORDER BY min(rowid)",
+        (number,),
+    ):
+        dropped = ledger.query(
+            "SELECT dropped, count(*) AS n FROM pairs "
+            "WHERE iteration = ? AND chosen_member = ? AND dropped != '' "
+            "GROUP BY 1 ORDER BY n DESC, 1",
+            (number, row["student"]),
+        )
+        found.append(
+            PairFacts(
+                student=row["student"],
+                reward=rewards.get(row["student"], ""),
+                instructions=row["instructions"],
+                rows=row["n"],
+                kept=row["kept"],
+                dropped={one["dropped"]: one["n"] for one in dropped},
+            )
+        )
+    return found
+
+
+def _rewards(ledger: Ledger, number: int) -> list[RewardFacts]:
+    found = []
+    readable = "score_left IS NOT NULL AND score_right IS NOT NULL"
+    for row in ledger.query(
+        f"SELECT judge, protocol, count(*) AS asked, sum({readable}) AS readable, "
+        f"total({readable} AND score_left = score_right) AS ties, sum(flipped) AS flipped, "
+        "total(flags LIKE '%\"default_criteria\"%') AS defaulted "
+        "FROM judgments WHERE iteration = ? GROUP BY 1, 2 ORDER BY min(rowid)",
+        (number,),
+    ):
+        reasons: Counter[str] = Counter()
+        for one in ledger.query(
+            f"SELECT reason, count(*) AS n FROM judgments WHERE NOT ({readable}) "
+            "AND iteration = ? AND judge = ? AND protocol = ? GROUP BY 1",
+            (number, row["judge"], row["protocol"]),
+        ):
+            reasons[short_reason(one["reason"])] += one["n"]
+        found.append(
+            RewardFacts(
+                judge=row["judge"],
+                protocol=row["protocol"],
+                asked=row["asked"],
+                readable=row["readable"],
+                decided=row["readable"] - int(row["ties"]),
+                ties=int(row["ties"]),
+                flipped=row["flipped"],
+                default_criteria=int(row["defaulted"]),
+                reasons=dict(reasons.most_common()),
+            )
+        )
+    return found
+
+
+def _outcomes(ledger: Ledger, number: int) -> dict[str, int]:
+    rows = ledger.query(
+        "SELECT status, count(*) AS n FROM outcomes WHERE iteration = ? GROUP BY 1 "
+        "ORDER BY n DESC, 1",
+        (number,),
+    )
+    return {row["status"]: row["n"] for row in rows}
+
+
+def _evaluators(
+    ledger: Ledger, number: int, counts: Mapping[str, float]
+) -> tuple[ProposerFacts, ...]:
+    """How many evaluations each member of the panel was asked for, and those left out."""
+    lost = _named(counts, "evaluations.left_out.")
+    rows = ledger.query(
+        "SELECT member, count(*) AS n FROM responses WHERE iteration = ? AND purpose = 'assess' "
+        "GROUP BY 1 ORDER BY min(rowid)",
+        (number,),
+    )
+    return tuple(ProposerFacts(r["member"], r["n"], lost.get(r["member"], 0)) for r in rows)
+
+
+def _left_out(counts: Mapping[str, float], what: str) -> tuple[ProposerFacts, ...]:
+    lost = _named(counts, f"{what}.left_out.")
+    asked = _named(counts, f"{what}.asked.")
+    return tuple(ProposerFacts(name, count, lost.get(name, 0)) for name, count in asked.items())
+
+
+def _named(counts: Mapping[str, float], prefix: str) -> dict[str, int]:
+    """The counts under a prefix by what follows it, the largest first."""
+    found = {k.removeprefix(prefix): int(n) for k, n in counts.items() if k.startswith(prefix)}
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _turns(counts: Mapping[str, float]) -> tuple[TurnFacts, ...]:
+    found: dict[str, dict[str, int]] = {}
+    for key, count in counts.items():
+        if key.startswith("turns."):
+            builder, _, what = key.removeprefix("turns.").rpartition(".")
+            found.setdefault(builder, {})[what] = int(count)
+    return tuple(TurnFacts(builder, counted) for builder, counted in sorted(found.items()))

@@ -1,0 +1,144 @@
+"""What came of the students: their accuracy, against whom, and at which cost."""
+
+from __future__ import annotations
+
+from phalanx.config.schema import Config
+from phalanx.methods.moaa import stage_of
+from phalanx.report.moaa_records import MIXTURE, Comparison, Level, MoaaFacts, Ratio
+from phalanx.report.moaa_words import Section, TableView, p_value, stage_name
+from phalanx.report.records import RunFacts
+from phalanx.report.words import percent, points, points_span, span
+
+_ARROWS = {1: "▲", -1: "▼", 0: ""}
+
+
+def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
+    """Verdicts in words, everybody's level, and every comparison with its interval and test."""
+    result = moaa.result
+    config = Config.model_validate(facts.config)
+    lines = [f"{result.note[:1].upper()}{result.note[1:]}."] if result.note else []
+    lines += teacher_lines(moaa)
+    lines += ratio_lines(moaa)
+    tables = []
+    if result.levels:
+        tables.append(
+            TableView(
+                "Accuracy",
+                ("who", "what", "measured", "dev %", "test %", "95 %"),
+                tuple(_level_row(level, moaa, config) for level in result.levels),
+                f"Means over domains on {result.num_test} test items; {result.num_dev} others "
+                "(dev) choose the best teacher.",
+                left=(0, 1, 2),
+            )
+        )
+    if result.comparisons:
+        tables.append(
+            TableView(
+                "Differences on the same test items, in points",
+                ("student", "measured", "over", "diff.", "95 %", "p", ""),
+                tuple(_comparison_row(one, moaa, config) for one in result.comparisons),
+                "▲▼ where the paired 95 % interval excludes 0; p is exact McNemar over all items, "
+                "not adjusted for the number of comparisons.",
+                left=(0, 1, 2, 6),
+            )
+        )
+    return Section("result", "Result", tuple(lines), tuple(tables))
+
+
+def when(config: Config, iteration: int) -> str:
+    """``start``, or the stage after which something was measured: ``1 dpo``."""
+    if iteration == 0:
+        return "start"
+    stage = stage_of(config, iteration)
+    return stage_name(stage.generation, stage.kind)
+
+
+def _level_row(level: Level, moaa: MoaaFacts, config: Config) -> tuple[str, ...]:
+    builders = {name: data for name, data, _ in moaa.students}
+    what = f"student of {builders[level.name]}" if level.role == "student" else level.role
+    if level.role == MIXTURE:
+        what = ""
+    return (
+        level.name,
+        what,
+        when(config, level.iteration),
+        "–" if level.dev is None else percent(level.dev),
+        percent(level.test),
+        span(level.interval),
+    )
+
+
+def _comparison_row(one: Comparison, moaa: MoaaFacts, config: Config) -> tuple[str, ...]:
+    return (
+        one.name,
+        when(config, one.iteration),
+        _other(one, moaa, config),
+        points(one.change.difference),
+        points_span(one.change.interval, 0),
+        p_value(one.pvalue),
+        _ARROWS[one.change.direction],
+    )
+
+
+def _other(one: Comparison, moaa: MoaaFacts, config: Config) -> str:
+    builders = {name: data for name, data, _ in moaa.students}
+    then = when(config, one.other_iteration)
+    return {
+        "stage": f"itself, {then}",
+        "generation": f"generation before, {then}",
+        "teacher": f"best teacher {one.other}",
+        "baseline": f"{one.other}, student of {builders.get(one.other, '?')}",
+        MIXTURE: f"mixture, {then}",
+    }[one.against]
+
+
+def teacher_lines(moaa: MoaaFacts) -> list[str]:
+    """For each student: does it pass its best teacher?"""
+    last: dict[str, Comparison] = {}
+    for one in moaa.result.comparisons:
+        if one.against == "teacher":
+            last[one.name] = one
+    return [_teacher_line(one) for one in last.values()]
+
+
+def _teacher_line(one: Comparison) -> str:
+    change = one.change
+    level = f"{percent(change.after)} against {percent(change.before)} %"
+    difference = f"{points(change.difference)} points [{points_span(change.interval)}]"
+    best = f"its best teacher {one.other}"
+    if one.other == one.name:
+        best = "its best teacher, itself at the start,"
+    verdict = {
+        1: f"{one.name} passes {best}",
+        -1: f"{one.name} does not reach {best}",
+        0: f"{one.name} and {best} cannot be told apart",
+    }[change.direction].rstrip(",")
+    text = f"{verdict}: {level}, {difference}, p {p_value(one.pvalue)}."
+    if change.direction == 0 and one.detectable is not None:
+        text += (
+            f" With {change.n} items, differences below about {percent(one.detectable)} points "
+            "would mostly go unnoticed."
+        )
+    return text
+
+
+def ratio_lines(moaa: MoaaFacts) -> list[str]:
+    """``stu reaches 93.1 % [88 to 98] of the mixture's accuracy at 12.0 % of its tokens``."""
+    return [_ratio_line(ratio) for ratio in moaa.result.ratios]
+
+
+def _ratio_line(ratio: Ratio) -> str:
+    text = (
+        f"{ratio.student} reaches {percent(ratio.accuracy)} % [{span(ratio.interval)}] of the "
+        "mixture's accuracy"
+    )
+    at = []
+    if ratio.tokens is not None:
+        at.append(f"{percent(ratio.tokens)} % of its tokens an answer")
+    if ratio.weighted is not None:
+        at.append(f"{percent(ratio.weighted)} % of its tokens x parameters")
+    if ratio.money is not None:
+        at.append(f"{percent(ratio.money)} % of its price")
+    if not at:
+        return f"{text}; what the mixture's answers took is not recorded."
+    return f"{text} at {', '.join(at)}."

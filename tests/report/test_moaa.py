@@ -1,0 +1,392 @@
+"""The report of a run of the method moaa, against the ledger's rows counted another way."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report import html, markdown
+from phalanx.report.facts import gather
+from phalanx.report.moaa_result import teacher_lines
+from phalanx.report.moaa_scores import ratio
+from phalanx.report.moaa_views import sections
+from phalanx.report.terminal import status, summary
+from phalanx.report.words import doing, percent
+from phalanx.statistics import Interval, mcnemar_exact
+from tests.report import fixture_moaa
+from tests.report.test_renderers import Page, printed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return fixture_moaa.build(tmp_path_factory.mktemp("runs") / "moaa-run")
+
+
+@pytest.fixture(scope="module")
+def facts(folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return gather(ledger)
+
+
+@pytest.fixture(scope="module")
+def rows(folder):
+    """``rows(sql)`` through plain sqlite3, around the code under test."""
+    database = sqlite3.connect(run_ledger_path(folder))
+    database.row_factory = sqlite3.Row
+    yield lambda sql, *values: [dict(row) for row in database.execute(sql, values)]
+    database.close()
+
+
+def test_every_demonstration_and_pair_is_kept_or_dropped(facts, rows):
+    stages = facts.moaa.stages
+    assert [(s.kind, s.generation, s.recorded) for s in stages] == [
+        ("sft", 1, True), ("dpo", 1, True), ("sft", 2, True), ("dpo", 2, True),
+    ]  # fmt: skip
+    made = [builder for stage in stages for builder in stage.builders]
+    pairs = [pair for stage in stages for pair in stage.pairs]
+    assert all(one.rows == one.kept + sum(one.dropped.values()) for one in [*made, *pairs])
+    account = facts.accounting
+    total = rows("SELECT count(*) AS n FROM demonstrations")[0]["n"]
+    assert account.num_demonstrations == sum(one.rows for one in made) == total
+    assert account.demonstrations_kept == sum(one.kept for one in made)
+    total = rows("SELECT count(*) AS n FROM pairs")[0]["n"]
+    assert account.num_pairs == sum(one.rows for one in pairs) == total == 2 * 16
+    assert {one.name for one in made} == {"mixture", "random", "best_of"}
+    assert [one.students for one in stages[0].builders] == [("stu",), ("rnd",), ("bst",)]
+    dropped = Counter()
+    for one in made:
+        dropped.update(one.dropped)
+    assert {"failed", "empty", "truncated", "cut"} <= set(dropped)
+    for stage in stages:
+        for one in stage.rewards:
+            assert one.asked == one.decided + one.ties + (one.asked - one.readable)
+            assert sum(one.reasons.values()) == one.asked - one.readable
+            assert one.flipped <= one.ties
+
+
+def test_the_mixture_and_the_reward_are_counted(facts, rows):
+    first, second, third, _ = facts.moaa.stages
+    assert {one.member for one in first.proposers} == {"ada", "bob", "cora"}
+    assert {one.member for one in third.proposers} == {"ada", "bob", "cora", "stu"}, "stu joined"
+    assert all(0 < one.left_out < one.asked for one in first.proposers)
+    turns = next(one.counts for one in first.turns if one.builder == "mixture")
+    assert turns["later"] == turns["fitting"] + turns["rewritten"] + turns["cut"] > 0
+    verdicts = second.rewards[0]
+    got = rows(
+        "SELECT sum(flipped) AS flipped, sum(score_left IS NULL) AS unread, "
+        "sum(score_left = score_right) AS ties FROM judgments WHERE iteration = 2"
+    )[0]
+    assert (verdicts.judge, verdicts.protocol) == ("mixture", "moa")
+    assert verdicts.flipped == got["flipped"] > 0
+    assert verdicts.asked - verdicts.readable == got["unread"] > 0
+    assert verdicts.ties == got["ties"]
+    assert sum(second.outcomes.values()) == verdicts.asked
+    for one in second.evaluators:
+        texts = rows(
+            "SELECT text, error_kind FROM responses WHERE iteration = 2 AND purpose = 'assess' "
+            "AND member = ?",
+            one.member,
+        )
+        assert one.asked == len(texts)
+        assert one.left_out == sum(not (row["text"] or "").strip() for row in texts)
+    asked = rows("SELECT count(*) AS n FROM responses WHERE iteration = 2 AND purpose = 'criteria'")
+    assert sum(second.criteria.values()) == 3 * asked[0]["n"]
+    assert 0 < second.unreadable_criteria < asked[0]["n"]
+
+
+def accuracy(rows, name: str, number: int, split: str) -> float:
+    got = rows(
+        "SELECT avg(correct) AS share FROM evaluations WHERE member = ? AND iteration = ? "
+        "AND split = ? GROUP BY domain",
+        name,
+        number,
+        split,
+    )
+    return sum(row["share"] for row in got) / len(got)
+
+
+def test_levels_and_comparisons_by_hand(facts, rows):
+    result = facts.moaa.result
+    students = [(s.name, s.iteration) for s in result.levels if s.role == "student"]
+    assert [place for place in students if place[0] == "stu"] == [("stu", n) for n in range(5)]
+    assert [place for place in students if place[0] == "rnd"] == [("rnd", n) for n in (0, 1, 3)]
+    assert [s.iteration for s in result.levels if s.role == "mixture"] == [0, 2, 4]
+    for level in result.levels:
+        assert level.test == pytest.approx(accuracy(rows, level.name, level.iteration, "test"))
+        assert level.interval.low <= level.test <= level.interval.high
+    dev = {name: accuracy(rows, name, 0, "dev") for name in fixture_moaa.KNOWS}
+    assert dev[result.best_teacher] == max(dev.values())
+    last = [one for one in result.comparisons if (one.name, one.iteration) == ("stu", 4)]
+    assert {one.against: (one.other, one.other_iteration) for one in last} == {
+        "stage": ("stu", 3),
+        "generation": ("stu", 2),
+        "teacher": (result.best_teacher, 0),
+        "mixture": ("mixture", 0),
+    }
+    third = [one for one in result.comparisons if (one.name, one.iteration) == ("stu", 3)]
+    assert {one.other for one in third if one.against == "baseline"} == {"rnd", "bst"}
+    for one in last:
+        after, before = (
+            {
+                (row["task"], row["item"]): row["correct"]
+                for row in rows(
+                    "SELECT task, item, correct FROM evaluations WHERE member = ? "
+                    "AND iteration = ? AND split = 'test'",
+                    name,
+                    number,
+                )
+            }
+            for name, number in ((one.name, one.iteration), (one.other, one.other_iteration))
+        )
+        won = sum(after[item] > before[item] for item in before)
+        lost = sum(after[item] < before[item] for item in before)
+        assert one.pvalue == mcnemar_exact(lost, won)
+        assert one.change.difference == pytest.approx(one.change.after - one.change.before)
+
+
+def test_costs_add_up_to_every_response(facts, rows):
+    whole = rows(
+        "SELECT count(*) AS n, sum(num_prompt_tokens) AS read, sum(num_completion_tokens) AS wrote "
+        "FROM responses"
+    )[0]
+    costs = facts.moaa.costs
+    assert sum(cost.requests for cost in costs) == whole["n"]
+    assert sum(cost.tokens_in for cost in costs) == whole["read"]
+    assert sum(cost.tokens_out for cost in costs) == whole["wrote"]
+    assert {"propose", "aggregate", "fit", "rewrite", "train"} <= {
+        cost.purpose for cost in costs if (cost.generation, cost.kind) == (1, "sft")
+    }
+    assert all(cost.money is None for cost in costs)
+    answers = {answer.name: answer for answer in facts.moaa.answers}
+    assert answers["stu"].requests == 1
+    # Three proposers and the aggregator, unless a conversation ended in a layer.
+    assert 3 < answers["mixture"].requests <= 4
+    mine = next(one for one in facts.moaa.result.ratios if one.student == "stu")
+    assert mine.tokens == pytest.approx(answers["stu"].tokens / answers["mixture"].tokens)
+    # All have the same base here, so that weighing by parameters changes nothing.
+    assert mine.weighted == pytest.approx(mine.tokens)
+    levels = {(s.name, s.iteration): s.test for s in facts.moaa.result.levels}
+    assert mine.accuracy == pytest.approx(levels["stu", 4] / levels["mixture", 0])
+
+
+def test_money_where_endpoints_have_prices(tmp_path):
+    members = [
+        {"name": "ada", "engine": "openai", "model": "big", "roles": ["contest", "judge"]},
+        *({"name": name, "roles": ["contest", "judge"]} for name in ("bob", "cora", "dan")),
+        *({"name": name, "roles": ["contest", "learn"]} for name in fixture_moaa.STUDENTS),
+    ]
+    settings = fixture_moaa.config(
+        iterations=1,
+        pool={"base": "builtin:smollm2-135m", "members": members},
+        endpoints=[{"name": "paid", "url": "http://127.0.0.1:9/v1", "price_in": 2.0,
+                    "price_out": 6.0}],
+    )  # fmt: skip
+    with Ledger(run_ledger_path(fixture_moaa.build(tmp_path / "run", settings))) as ledger:
+        moaa = gather(ledger).moaa
+        tokens = ledger.query(
+            "SELECT sum(num_prompt_tokens) AS read, sum(num_completion_tokens) AS wrote "
+            "FROM responses WHERE member = 'ada'"
+        )[0]
+    paid = sum(cost.money for cost in moaa.costs if cost.money is not None)
+    assert paid == pytest.approx((2 * tokens["read"] + 6 * tokens["wrote"]) / 1e6)
+    answers = {answer.name: answer for answer in moaa.answers}
+    assert answers["ada"].weighted is None, "nobody knows how large it is"
+    assert answers["stu"].money is None
+    assert moaa.result.ratios[0].weighted is None
+    assert moaa.result.ratios[0].money is None
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_ratio_lies_in_its_interval_or_is_not_given(pairs, seed):
+    part = {("t", str(n)): float(one) for n, (one, _) in enumerate(pairs)}
+    whole = {("t", str(n)): float(other) for n, (_, other) in enumerate(pairs)}
+    domain = dict.fromkeys(part, "d")
+    found = ratio(part, whole, domain, seed=seed)
+    total = sum(whole.values())
+    if not total:
+        assert found is None
+    elif found is not None:
+        share, interval = found
+        assert share == pytest.approx(sum(part.values()) / total)
+        assert interval.low <= interval.high
+        assert np.isfinite([share, *interval]).all()
+        if part == whole:
+            assert interval == pytest.approx((1.0, 1.0))
+
+
+def test_the_sentence_about_the_best_teacher_says_what_the_interval_says(facts):
+    moaa = facts.moaa
+    one = [c for c in moaa.result.comparisons if (c.name, c.against) == ("stu", "teacher")][-1]
+    for low, high, words in (
+        (0.01, 0.2, "stu passes its best teacher"),
+        (-0.2, -0.01, "stu does not reach its best teacher"),
+        (-0.1, 0.1, "cannot be told apart"),
+    ):
+        changed = replace(one, change=replace(one.change, interval=Interval(low, high)))
+        line = teacher_lines(replace(moaa, result=replace(moaa.result, comparisons=(changed,))))[0]
+        assert words in line
+        assert ("go unnoticed" in line) == (low < 0 < high and one.detectable is not None)
+        assert one.other in line
+
+
+def test_all_three_renderers_say_the_same(facts):
+    text = printed(summary(facts))
+    page = Page(html.render(facts))
+    short = unescape(markdown.render(facts))
+    assert max(map(len, text.splitlines())) <= 80
+    found = sections(facts)
+    assert [section.id for section in found] == ["result", "stages", "mixture", "reward", "cost"]
+    plain = "".join(text.split())
+    for section in found:
+        for view in section.tables:
+            for row in view.rows:
+                assert all(cell in page.text for cell in row)
+                for cell in row[:-1]:
+                    assert "".join(cell.split()) in plain
+                assert row[0] in short
+        for line in section.lines:
+            assert line in page.text
+            assert line in short
+            assert "".join(line.split()) in plain
+    level = facts.moaa.result.last("stu")
+    assert percent(level.test) in text
+    account = facts.accounting
+    for shown in (text, short):
+        assert f"{account.num_demonstrations} demonstrations" in shown
+    assert "Reputations" not in text + page.text + short
+    assert "Who beats whom" not in page.text
+
+
+def test_hostile_text_and_names_stay_text(facts):
+    page_text = html.render(facts)
+    page = Page(page_text)
+    assert fixture_moaa.HOSTILE in page.text
+    assert "<script>" not in page_text
+    assert "<img" not in page_text
+    stage = facts.moaa.stages[1]
+    odd = replace(stage, criteria={"a|b <b>x</b>\nc": 3})
+    changed = replace(facts, moaa=replace(facts.moaa, stages=(odd,)))
+    row = next(line for line in markdown.render(changed).splitlines() if "a\\|b" in line)
+    assert "&lt;b&gt;" in row
+    assert "<b>x" not in html.render(changed)
+    printed(summary(changed))
+
+
+def test_examples_show_who_wrote_what(facts, rows):
+    moaa = facts.moaa
+    assert moaa.examples
+    for example in moaa.examples:
+        assert {member for _, member, _ in example.proposals} >= {"ada", "bob", "cora"}
+        assert example.writer == "dan"
+    kinds = Counter(example.why for example in facts.examples)
+    assert kinds == {"clear": 2, "flipped": 1, "unread": 1}
+    for example in facts.examples:
+        slots = {slot for judgment in example.judgments for slot in judgment.raw}
+        if example.judgments[0].judge == "mixture":
+            assert {"first", "second", "first.assess.ada"} <= slots | {"first", "second"}
+    names = {name for e in facts.examples for name in (e.left, e.right)}
+    assert any("#" in name for name in names)
+    assert facts.reputations == ()
+    assert facts.encounters == ()
+
+
+def test_a_stage_under_way_says_what_is_recorded_and_invents_nothing(tmp_path):
+    settings = fixture_moaa.config()
+    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
+        nothing = gather(ledger).progress
+        assert (nothing.iteration, nothing.phase, nothing.known) == (0, "evaluate", False)
+        fixture_moaa.measure(ledger, settings, 0)
+        waiting = gather(ledger)
+        assert (waiting.progress.iteration, waiting.progress.stage) == (1, "1 sft")
+        assert (waiting.progress.asked, waiting.progress.known) == (0, False)
+        cut_short(ledger, settings, 1, "aggregate", 7)
+        facts = gather(ledger)
+        assert (facts.progress.phase, facts.progress.asked) == ("aggregate", 7)
+        assert not facts.progress.known
+        text = printed(status(facts))
+        assert "iteration 1 of 4 (1 sft), aggregating, 7 requests done so far" in " ".join(
+            text.split()
+        )
+        assert "Under way: 1 sft" in text
+        Page(html.render(facts))
+        markdown.render(facts)
+        fixture_moaa.play(ledger, settings, 1, learn=False)
+        learning = gather(ledger).progress
+        assert (learning.phase, learning.asked, learning.owed) == ("train", 3, 3)
+
+
+def cut_short(ledger, settings, number: int, phase: str, count: int) -> None:
+    """Play a stage, and break off when ``count`` requests of a phase are recorded."""
+
+    class Killed(Exception):
+        pass
+
+    class Dying(fixture_moaa.World):
+        def ask(self, iteration):
+            usual = super().ask(iteration)
+
+            def ask(name, requests):
+                if name == phase:
+                    batch = [(r, self._reply(r), 1) for r in requests[:count]]
+                    self.ledger.record_responses(iteration, name, batch, 1.0)
+                    raise Killed
+                return usual(name, requests)
+
+            return ask
+
+    usual = fixture_moaa.World
+    fixture_moaa.World = Dying
+    try:
+        with pytest.raises(Killed):
+            fixture_moaa.play(ledger, settings, number)
+    finally:
+        fixture_moaa.World = usual
+
+
+def test_only_students_with_a_lesson_are_owed_training(tmp_path):
+    settings = fixture_moaa.config(iterations=2, evaluate={})
+    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
+        fixture_moaa.play(ledger, settings, 1)
+        fixture_moaa.play(ledger, settings, 2, learn=False)
+        owed = gather(ledger).progress
+        assert (owed.iteration, owed.phase, owed.asked, owed.owed) == (2, "train", 1, 1)
+        facts = gather(ledger)
+    assert "no evaluation" in facts.moaa.result.note
+    for text in (printed(summary(facts)), html.render(facts), markdown.render(facts)):
+        assert "No evaluation has been recorded" in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("answer", "answering"),
+        ("aggregate", "aggregating"),
+        ("propose 2", "proposing (propose 2)"),
+        ("evaluate propose 1", "proposing (evaluate propose 1)"),
+        ("something else", "something else"),
+    ],
+)
+def test_phases_have_words(phase, said):
+    assert doing(phase) == said
+
+
+def test_a_command_that_is_no_run_says_what_is_recorded(tmp_path):
+    settings = fixture_moaa.config()
+    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
+        ledger.put("method", "mix")
+        ledger.put("num_iterations", "0")
+        facts = gather(ledger)
+        assert facts.moaa is None
+        assert (facts.progress.phase, facts.progress.known) == ("mix", False)
+        assert "Work of the command mix: 0 requests recorded" in printed(status(facts))
