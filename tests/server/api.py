@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +28,10 @@ def refused(can: Abilities, body: Mapping[str, Any]) -> None:
         raise no("structured_outputs", "structured outputs are not supported by this server")
     if body.get("continue_final_message") and can.prefill == "refuse":
         raise no("continue_final_message", "the final message cannot be continued")
+    if "stream_options" in body and not can.stream_options:
+        raise no("stream_options", "stream_options is not supported")
+    if body.get("stream") and not can.stream:
+        raise no("stream", "stream is not supported by this server")
     if "max_tokens" in body and not can.max_tokens:
         raise no("max_tokens", "unsupported parameter: use 'max_completion_tokens' instead")
     if body.get("temperature", 1) != 1 and not can.temperature:
@@ -142,6 +148,38 @@ def chat_reply(
     if num_top is not None:
         choice["logprobs"] = {"content": [_chat_token(token) for token in written.tokens]}
     return _envelope("chat.completion", body, [choice], [written])
+
+
+def events(reply: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
+    """A reply as the events of a stream: piece by piece, the end, the usage, the mark."""
+    choice = reply["choices"][0]
+    shell = {key: value for key, value in reply.items() if key not in ("choices", "usage")}
+    deltas: list[dict[str, Any]] = []
+    if "message" in choice:
+        message = choice["message"]
+        deltas += [{"delta": {"role": "assistant", "content": ""}}]
+        for name in ("reasoning_content", "content"):
+            deltas += [{"delta": {name: piece}} for piece in _bits(message.get(name) or "")]
+        deltas += [{"delta": {}, "finish_reason": choice["finish_reason"]}]
+    else:
+        ids = choice.get("token_ids")
+        pieces = _bits(choice["text"])
+        for at in range(max(len(pieces), len(ids or ()))):
+            one: dict[str, Any] = {"text": pieces[at] if at < len(pieces) else ""}
+            if ids is not None:
+                one["token_ids"] = ids[at : at + 1]
+            deltas.append(one)
+        last = {"text": "", "finish_reason": choice["finish_reason"]}
+        deltas.append(last if ids is None else {**last, "token_ids": ids[len(deltas) :]})
+    chunks = [{**shell, "choices": [{"index": 0, "finish_reason": None, **d}]} for d in deltas]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        chunks.append({**shell, "choices": [], "usage": reply["usage"]})
+    return [*(json.dumps(chunk) for chunk in chunks), "[DONE]"]
+
+
+def _bits(text: str) -> list[str]:
+    """Pieces of at most five characters, whatever they cut through."""
+    return re.findall(r"(?s).{1,5}", text)
 
 
 def _chat_token(token: Token) -> dict[str, Any]:

@@ -322,6 +322,8 @@ class _Handler(BaseHTTPRequestHandler):
         except (KeyError, TypeError, ValueError) as error:
             body = ApiError(400, f"malformed request: {type(error).__name__}: {error}").body
             return self._send(400, json.dumps(body))
+        if isinstance(found, dict) and isinstance(entry.body, dict) and entry.body.get("stream"):
+            return self._stream(api.events(found, entry.body), cut=kind == "cut_connection")
         text = found if isinstance(found, str) else json.dumps(found)
         if kind == "cut_json":
             return self._send(200, text[: len(text) // 2])
@@ -330,6 +332,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return -1
         return self._send(200, text)
+
+    def _stream(self, events: list[str], cut: bool) -> int:
+        """Events one by one in chunks of their own; a cut one ends in the middle of them."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in events[: len(events) // 2] if cut else events:
+            data = f"data: {event}\n\n".encode("utf-8", "surrogatepass")
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.wfile.flush()
+        if cut:
+            self.close_connection = True
+            return -1
+        self.wfile.write(b"0\r\n\r\n")
+        return 200
 
     def _failing(self, kind: str) -> int:
         status, message = {

@@ -39,6 +39,8 @@ class Abilities:
     lora: bool = True
     sleep: bool = True
     tokenize: bool = True
+    stream: bool = True
+    stream_options: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ code has one (ArmoRM, arXiv 2406.12845). Nothing is scaled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,18 +169,20 @@ def _scalar_scorer(member: Member, model: Any, text: RewardText, device: torch.d
     import torch
 
     inner = model.config.get_text_config()
-    pad, spare = inner.pad_token_id, text.chat.pad_id
+    pad, spare = getattr(inner, "pad_token_id", None), text.chat.pad_id
     alone = False
-    if pad is None or not 0 <= pad < inner.vocab_size:
+    if pad is None or not 0 <= pad < getattr(inner, "vocab_size", math.inf):
         alone = text.kind != "pair" and spare in text.chat.stop_ids
         inner.pad_token_id = pad = None if alone else spare
     types = text.kind == "pair" and getattr(inner, "type_vocab_size", 0) > 1
 
     def score(rows: Sequence[Sequence[int]]) -> list[float]:
         ids, mask = padded(rows, spare if pad is None else pad, device, side="right")
-        extra = {"token_type_ids": _segments(ids, mask, text.tokenizer.sep_token_id)}
+        extra = {}
+        if types:
+            extra["token_type_ids"] = _segments(ids, mask, text.tokenizer.sep_token_id)
         with torch.no_grad():
-            found = model(input_ids=ids, attention_mask=mask, **(extra if types else {}))
+            found = model(input_ids=ids, attention_mask=mask, **extra)
         own = getattr(found, "score", None)
         values = (found.logits if own is None else own).float().reshape(len(rows), -1)
         if values.shape[1] != 1:
