@@ -62,7 +62,12 @@ def _counts(ledger: Ledger, sql: str) -> dict[str, int]:
 
 
 def _phases(ledger: Ledger) -> list[PhaseAccount]:
-    """A phase that is running has no row in ``phases`` yet; then what is stored was asked."""
+    """A phase that is running has no row in ``phases`` yet; then what is stored was asked.
+
+    A request that several phases share is stored, and counts, where it was asked first. So only a
+    phase that may still be under way owes anything.
+    """
+    open_ = _open_phases(ledger)
     planned = {
         (row["iteration"], row["phase"]): row["asked"]
         for row in ledger.query("SELECT iteration, phase, asked FROM phases")
@@ -81,7 +86,7 @@ def _phases(ledger: Ledger) -> list[PhaseAccount]:
         "FROM responses GROUP BY iteration, phase ORDER BY iteration, began"
     ):
         place = (row["iteration"], row["phase"])
-        asked = max(planned.get(place, 0), row["stored"])
+        asked = max(planned.get(place, 0), row["stored"]) if place in open_ else row["stored"]
         result.append(
             PhaseAccount(
                 *place,
@@ -95,6 +100,20 @@ def _phases(ledger: Ledger) -> list[PhaseAccount]:
             )
         )
     return result
+
+
+def _open_phases(ledger: Ledger) -> set[tuple[int, str]]:
+    """The newest phase of a step that is not recorded as done."""
+    recorded = {row["iteration"] for row in ledger.query("SELECT iteration FROM states")}
+    newest: dict[tuple[int, bool], str] = {}
+    for row in ledger.query(
+        "SELECT iteration, phase FROM responses GROUP BY 1, 2 ORDER BY min(at), min(rowid)"
+    ):
+        number, phase = row["iteration"], row["phase"]
+        measuring = phase.startswith("evaluate")
+        if not (ledger.has_evaluation(number) if measuring else number in recorded):
+            newest[number, measuring] = phase
+    return {(number, phase) for (number, _), phase in newest.items()}
 
 
 MAX_POINTS = 640

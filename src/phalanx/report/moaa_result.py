@@ -6,8 +6,9 @@ from phalanx.config.schema import Config
 from phalanx.methods.moaa import stage_of
 from phalanx.report.moaa_records import MIXTURE, Comparison, Level, MoaaFacts, Ratio
 from phalanx.report.moaa_words import Section, TableView, p_value, stage_name
-from phalanx.report.records import RunFacts
+from phalanx.report.records import Change, RunFacts
 from phalanx.report.words import percent, points, points_span, span
+from phalanx.report.words import when as when_measured
 
 _ARROWS = {1: "▲", -1: "▼", 0: ""}
 
@@ -42,7 +43,39 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 left=(0, 1, 2, 6),
             )
         )
+    if domains := _by_domain(facts, moaa):
+        tables.append(domains)
     return Section("result", "Result", tuple(lines), tuple(tables))
+
+
+def _by_domain(facts: RunFacts, moaa: MoaaFacts) -> TableView | None:
+    """Students by domain, from the start to the last measurement; with one domain it says no more
+    than the levels."""
+    measured = facts.evaluation
+    if len(measured.domains) < 2 or len(measured.iterations) < 2:
+        return None
+    rows = []
+    for name, *_ in moaa.students:
+        changes = [measured.change(name, domain) for domain in measured.domains]
+        if any(changes):
+            rows.append((name, *(_change(change) for change in changes)))
+    if not rows:
+        return None
+    return TableView(
+        f"Students by domain, % right at the start → {when_measured(measured.last)}",
+        ("student", *measured.domains),
+        tuple(rows),
+        "▲▼ where the paired 95 % interval of that domain excludes 0.",
+        left=(0,),
+        detail=True,
+    )
+
+
+def _change(change: Change | None) -> str:
+    if change is None:
+        return "–"
+    arrow = _ARROWS[change.direction]
+    return f"{percent(change.before, 0)} → {percent(change.after, 0)} {arrow}".strip()
 
 
 def when(config: Config, iteration: int) -> str:
@@ -136,7 +169,7 @@ def _ratio_line(ratio: Ratio) -> str:
     if ratio.tokens is not None:
         at.append(f"{percent(ratio.tokens)} % of its tokens an answer")
     if ratio.weighted is not None:
-        at.append(f"{percent(ratio.weighted)} % of its tokens x parameters")
+        at.append(f"{percent(ratio.weighted)} % of its tokens × parameters")
     if ratio.money is not None:
         at.append(f"{percent(ratio.money)} % of its price")
     if not at:

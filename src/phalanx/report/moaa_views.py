@@ -206,6 +206,7 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 "Evaluations that the verdicts were read from",
                 ("stage", "member", "asked", "left out", "share"),
                 tuple(panel),
+                detail=True,
             )
         )
     if criteria:
@@ -215,6 +216,7 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 ("stage", "criterion", "chosen", "share"),
                 tuple(criteria),
                 "Share: of all choices in that stage.",
+                detail=True,
             )
         )
     return Section("reward", "Reward", tuple(lines), tuple(tables))
@@ -263,7 +265,7 @@ def _answer_row(answer: AnswerCost) -> tuple[str, ...]:
 
 def _weighing(moaa: MoaaFacts) -> str:
     if all(answer.weighted is not None for answer in moaa.answers):
-        return "Tokens x parameters weighs the tokens of members of different sizes."
+        return "Tokens × parameters weighs the tokens of members of different sizes."
     return (
         "The number of parameters is not known for every member, so a token of a small model "
         "counts like one of a large one."

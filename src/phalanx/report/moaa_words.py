@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table of texts; the last column may be long. ``left`` are the columns of words."""
+    """A table of texts; the last column may be long. ``left`` are the columns of words.
+
+    A ``detail`` is for the page and the Markdown, not for a terminal.
+    """
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     left: tuple[int, ...] = (0, 1)
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class Progress:
 class PhaseAccount:
     """Requests of one phase: ``asked == answered + sum(failed.values()) + owed``.
 
+    One that several phases share counts where it was asked first; ``owed`` is at most that many.
+
     ``truncated`` (hit the token limit) and ``shortened`` (prompt cut in the middle) are among
     the answered ones.
     """

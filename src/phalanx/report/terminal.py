@@ -105,7 +105,7 @@ def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableT
             continue
         yield _section(section.title)
         yield from (_indent(Text(line)) for line in section.lines)
-        for number, view in enumerate(section.tables):
+        for number, view in enumerate(table for table in section.tables if not table.detail):
             if number or section.lines:
                 yield Text("")
             yield _indent(Text(view.title, style="italic"))
@@ -156,7 +156,8 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
     elif state.phase == "closing":
         yield Text("Everything is recorded; the same command closes the run")
     else:
-        bound = "at most " if state.phase == "judge" else ""
+        shared = bool(state.stage) and state.unit == "requests"
+        bound = "at most " if state.phase == "judge" or shared else ""
         done = f"{state.asked - state.owed:,} of {bound}{state.asked:,} {state.unit} done"
         if not state.known:
             done = f"{state.asked:,} {state.unit} done so far"
