@@ -82,7 +82,8 @@ class Answering:
             return Response(request.id, probabilities=found, option_mass=1.0)
         if isinstance(want, Reward):
             return Response(request.id, reward=float(next(self._new)))
-        text = {"verdict": "[[A]]", "criteria": "1, 2, 3", "judge": '{"score": 5}'}
+        verdict = "[[A]]" if "[[A]]" in request.messages[-1].content else '{"score": 5}'
+        text = {"verdict": verdict, "criteria": "1, 2, 3", "judge": verdict}
         said = text.get(request.purpose, f"text {request.id}")
         return Response(request.id, text=said, finish_reason="stop")
 
@@ -157,7 +158,12 @@ def test_a_stage_sft_asks_what_was_planned(
     found = asked_in(config, 1, turns)
     # Every user turn is said not to fit here, so that all are rewritten: the most there is.
     (sft, _) = rounds_of(config, members_from(config), 20, turns)
-    assert planned(sft) == pytest.approx(dict(found))
+    if turns > 1 and "best_of" in data and len(data) > 2:
+        # After the first turn the best one's conversation is that of a teacher alone.
+        assert all(found[key] <= most for key, most in planned(sft).items())
+        assert sum(found.values()) > 0.85 * sum(planned(sft).values())
+    else:
+        assert planned(sft) == pytest.approx(dict(found))
 
 
 def test_teachers_at_random_are_planned_on_average() -> None:
@@ -207,7 +213,7 @@ def test_a_knockout_asks_no_more_than_planned(samples: int) -> None:
         assert found[key] <= most
     every = moaa(reward={"samples": samples, "ranking": "round_robin"})
     _, full = rounds_of(every, members_from(every), 20)
-    assert (planned(dpo)["cora", "verdict"] < planned(full)["cora", "verdict"]) == (samples > 4)
+    assert (planned(dpo)["cora", "verdict"] < planned(full)["cora", "verdict"]) == (samples > 3)
 
 
 def test_students_propose_from_the_second_generation_on() -> None:
@@ -318,7 +324,11 @@ def test_whole_weights_have_a_base_of_their_own() -> None:
     assert after.held[0].weights + after.held[0].adapters == 20 * 134_515_008
     assert after.needed > before.needed
     with pytest.raises(ConfigError, match=r"sft\.weights: lora"):
-        plan_of("cpu:8:6GB", sft={"weights": "full", "batch_size": 1, "max_length": 64})
+        plan_of(
+            "cpu:8:4GB",
+            sft={"weights": "full", "batch_size": 1, "max_length": 64},
+            moaa={"stages": ["sft"], "students": [{"name": "pat"}]},
+        )
 
 
 def test_a_reward_model_is_beside_the_base_that_answers() -> None:

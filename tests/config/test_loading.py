@@ -147,7 +147,7 @@ def test_overrides_as_a_mapping(tmp_path: Path) -> None:
         ("train..epochs=3", "expected key.path=value"),
         ("train.epochs=[", "not valid YAML"),
         ("train.epoch=3", "train.epoch: unknown key; did you mean epochs?"),
-        ("batch_size=3", "it exists as pool.recruit.train.batch_size, train.batch_size"),
+        ("batch_size=3", "pool.recruit.train.batch_size, sft.batch_size, train.batch_size"),
         ("preset=sparta", "preset:NAME"),
         ("train.method=dqo", "expected one of dpo, none; did you mean dpo?"),
         ("reputation.rule=elo2", "did you mean elo?"),

@@ -9,31 +9,16 @@ published, what is inferred and what is ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from phalanx.config.schema import Config, StudentSettings
+from phalanx.config.staging import Stage, joining, lesson, stage_of
 from phalanx.identity import derive_seed
 from phalanx.methods import moaa_dpo, moaa_sft
 from phalanx.pool import students_of
 from phalanx.sources import fresh_sample
 from phalanx.types import Ask, Instruction, Iteration, IterationResult, Member
 
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """``kind`` is "sft" or "dpo"; ``generation`` counts from 1."""
-
-    kind: str
-    generation: int
-    first: int
-    """The iteration with which the generation begins."""
-
-
-def stage_of(config: Config, number: int) -> Stage:
-    """The stage that an iteration (from 1) is."""
-    stages = config.moaa.stages
-    before, place = divmod(number - 1, len(stages))
-    return Stage(stages[place], before + 1, before * len(stages) + 1)
+__all__ = ["Stage", "draw", "joining", "lesson", "mixing_members", "run", "stage_of"]
 
 
 def draw(
@@ -47,16 +32,6 @@ def draw(
     return fresh_sample(instructions, count, seed=seed, iteration=stage.generation - 1)
 
 
-def lesson(config: Config, number: int, name: str) -> str:
-    """A student learns what its builder wrote, then from pairs of its own responses."""
-    student = {s.name: s for s in students_of(config)}.get(name)
-    if student is None:
-        return ""
-    if stage_of(config, number).kind == "dpo":
-        return "own pairs" if student.reward != "none" else ""
-    return f"demonstrations:{student.data}" if student.data != "none" else ""
-
-
 def mixing_members(config: Config, iteration: Iteration) -> tuple[Member, ...]:
     """The members of which mixtures are made: as they were when the generation began.
 
@@ -64,14 +39,6 @@ def mixing_members(config: Config, iteration: Iteration) -> tuple[Member, ...]:
     """
     first = stage_of(config, iteration.number).first
     return iteration.earlier[0 if config.moaa.self_improve == "off" else first - 1]
-
-
-def joining(config: Config, number: int) -> tuple[str, ...]:
-    """Names of the students that propose beside the configured members, from generation 2 on."""
-    if config.moaa.self_improve != "join" or stage_of(config, number).generation == 1:
-        return ()
-    made = [s for s in students_of(config) if s.data == "mixture"]
-    return tuple(student.name for student in made)
 
 
 def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:

@@ -15,8 +15,8 @@ from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings
+from phalanx.config.staging import stage_of
 from phalanx.errors import ConfigError
-from phalanx.methods.moaa import stage_of
 from phalanx.plan import speed
 from phalanx.plan.content import content_faults
 from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of

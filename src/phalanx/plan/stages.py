@@ -1,7 +1,8 @@
 """How much the stages of moaa are to do, and the rounds of whatever method a run has.
 
 Counts are those of a stage in which nothing fails: failed proposals, ties and identical responses
-make it less. An answer of a teacher that several builders need is one request.
+make it less, and so does a conversation of ``best_of`` that is by chance that of a teacher alone.
+An answer of a teacher that several builders need is one request.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import ceil
 from phalanx.collective.ranking import most_comparisons
 from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
 from phalanx.config.schema import Config, StudentSettings
-from phalanx.methods.moaa import joining, lesson, stage_of
+from phalanx.config.staging import joining, lesson, stage_of
 from phalanx.plan.rounds import (
     USUAL_SHARE,
     Demand,
