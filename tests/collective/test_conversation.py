@@ -211,6 +211,18 @@ def test_a_verdict_is_the_likelier_option():
     assert read_fit(Response("r", text="yes")) is None
 
 
+@pytest.mark.parametrize("template", ["chatml", "no_system", "adds_eos", "plain"])
+def test_tokenizers_write_the_two_options_apart(template):
+    from phalanx.chat import ChatFormat
+    from phalanx.engines.hf_options import OptionTree
+    from tests.tiny import make_tokenizer
+
+    chat = ChatFormat(make_tokenizer(template), "tiny")
+    tree = OptionTree(FITS, chat)
+    assert tree.options == ("yes", "no")
+    assert chat.tokenizer.decode(tree.forced).startswith('{"fits":')
+
+
 TURNS = st.lists(st.sampled_from(["user", "assistant"]), max_size=6).map(
     lambda roles: tuple(Message(role, f"{role} {n}") for n, role in enumerate(roles))
 )
