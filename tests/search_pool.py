@@ -51,7 +51,7 @@ pool:
     - {{name: cora, engine: scripted}}
     - {{name: judy, engine: scripted, roles: [judge]}}
 evaluate:
-  dev_share: 1.0
+  dev_share: 0.9
   tasks: [{{name: sums, source: "{tasks}", match: number}}]
 search: {{items: 18, max_proposers: 3, max_layers: 3{search}}}
 {extra}

@@ -12,6 +12,7 @@ that need it. A trial says what its answers would cost alone, and what was sent 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from phalanx.collective.designs import (
     design_from,
     promoted,
     rungs,
+    uniform,
 )
 from phalanx.collective.mixture import Mixed, mixture_from
 from phalanx.collective.referee import Candidate, rank_by
@@ -34,6 +36,7 @@ from phalanx.config.schema import Config
 from phalanx.errors import BudgetError, ConfigError, LedgerError, MissingPackage
 from phalanx.evaluate import MIXTURE, answers, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
+from phalanx.ledger import Ledger
 from phalanx.statistics import paired_bootstrap, wilson
 from phalanx.tasks import TaskItem, score, split_of
 from phalanx.types import Ask, Instruction, Member, Progress, Request, Response
@@ -135,32 +138,47 @@ def dev_items(config: Config) -> tuple[TaskItem, ...]:
 
 @dataclass
 class _Meter:
-    """``ask`` that stops before the budget is exceeded, and knows what each request cost.
+    """The ``ask`` of one trial: stops before the budget is exceeded, knows what each request cost.
 
-    Stored responses count as sent, whichever start sent them; a failed request that is tried
-    again counts once.
+    What ``earlier`` trials asked is read from the ledger, failures included, and not sent again:
+    engines would answer it once more where it shares a batch with something new. Stored responses
+    count as sent, whichever start sent them; a failed request that is tried again counts once.
     """
 
-    place: Asking
+    ask: Ask
+    ledger: Ledger
     config: Config
+    trial: str
+    earlier: set[str]
     costs: dict[str, tuple[int, float]] = field(default_factory=dict)
     """(tokens read and written, money) by request."""
 
     def __call__(self, phase: str, requests: Sequence[Request]) -> list[Response]:
-        ledger, most = self.place.ledger, self.config.search.calls
-        if most is not None:
-            ids = {request.id for request in requests}
-            owed = len(ids) - len(ledger.responses(list(ids)))
-            sent = ledger.count("responses")
-            if sent + owed > most:
-                raise _UsedUp(
-                    f"search.calls is {most}: {sent} requests were sent, and the next step "
-                    f"({phase}) needs {owed} more; raise it and run the same command to go on"
-                )
-        replies = self.place.ask(0)(phase, requests)
-        for request, reply in zip(requests, replies, strict=True):
-            self.costs[request.id] = self._cost(request.member, reply)
-        return replies
+        owed = [request for request in requests if request.id not in self.earlier]
+        self._check_budget(phase, owed)
+        replies = {}
+        if owed:
+            new = self.ask(f"{self.trial} {phase}", owed)
+            replies = {reply.request_id: reply for reply in new}
+        shared = [request.id for request in requests if request.id in self.earlier]
+        replies |= {key: reply for key, (reply, _) in self.ledger.responses(shared).items()}
+        for request in requests:
+            self.costs[request.id] = self._cost(request.member, replies[request.id])
+        return [replies[request.id] for request in requests]
+
+    def _check_budget(self, phase: str, owed: Sequence[Request]) -> None:
+        most = self.config.search.calls
+        if most is None:
+            return
+        ids = {request.id for request in owed}
+        new = len(ids) - len(self.ledger.responses(list(ids)))
+        sent = self.ledger.count("responses")
+        if sent + new > most:
+            raise _UsedUp(
+                f"search.calls is {most}: {sent} requests were sent, and the next step "
+                f"({self.trial} {phase}) needs {new} more; raise it and run the same command to "
+                "go on"
+            )
 
     def _cost(self, member: Member, reply: Response) -> tuple[int, float]:
         read, written = reply.num_prompt_tokens, reply.num_completion_tokens
@@ -182,6 +200,8 @@ class _Search:
         self.trials: list[Trial] = []
         self._members = place.ledger.members()
         self._recorded = {row["number"]: row for row in place.ledger.trials()}
+        asked = place.ledger.query("SELECT id, phase FROM responses")
+        self._asked = {row["id"] for row in asked if _trial_of(row["phase"]) in self._recorded}
 
     def trial(self, design: Design, rung: int, num_items: int) -> Trial:
         """The next trial: as it is in the ledger, or made now. Raises _UsedUp, Interrupted."""
@@ -204,11 +224,11 @@ class _Search:
         config, ledger = self.config, self.place.ledger
         items = self.items[:num_items]
         own = config.model_copy(update={"mixture": design.settings(config.mixture)})
-        meter = _Meter(self.place, config)
-        phase = f"trial {number}"
-        mixed = answers(mixture_from(own, self._members), items, meter, own, phase=phase)
+        meter = _Meter(self.place.ask(0), ledger, config, f"trial {number}", self._asked)
+        mixed = answers(mixture_from(own, self._members), items, meter, own, phase="")
         costs = dict(meter.costs)  # of the answers; scoring them is no cost of the design
         scores = _scores(mixed, items, self._members, meter, config)
+        self._asked |= meter.costs.keys()
         known = [value for value in scores if value is not None]
         mean, low, high = _interval(known, config, number)
         return Trial(
@@ -226,6 +246,11 @@ class _Search:
             new_calls=ledger.count("responses") - sum(t.new_calls for t in self.trials),
             note=_note(mixed, scores),
         )
+
+
+def _trial_of(phase: str) -> int:
+    """The number in "trial 3 propose 1"."""
+    return int(phase.split()[1])
 
 
 def _scores(
@@ -333,7 +358,7 @@ def _halving(work: _Search, names: Sequence[str]) -> None:
 
 
 def _bayes(work: _Search, names: Sequence[str]) -> None:
-    """TPE over layers, aggregator, proposers (slots, of which equal ones count once), samples.
+    """TPE over layers, aggregator, number of proposers and who they are, and samples.
 
     Each member alone comes first, and the configured mixture. A design that comes again is told
     the score that it has; one without enough scores counts as failed, which TPE leaves out.
@@ -349,14 +374,11 @@ def _bayes(work: _Search, names: Sequence[str]) -> None:
             study.enqueue_trial(_parameters(design))
     known = {d: work.trial(d, 0, total) for d in first[: config.search.trials]}
     wanted = min(config.search.trials, max(space.size, len(known)))
-    for _ in range(20 * config.search.trials):  # in a small space designs come again and again
+    for _ in range(4 * config.search.trials):  # in a small space designs come again and again
         if len(known) >= wanted:
             break
         asked = study.ask()
         design = _suggested(asked, space)
-        if any(len(layer) * design.samples < space.fewest for layer in design.layers):
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)
-            continue
         if design not in known:
             known[design] = work.trial(design, 0, total)
         if known[design].complete:
@@ -379,15 +401,27 @@ def _parameters(design: Design) -> dict[str, int | str]:
 
 
 def _suggested(asked, space: Space) -> Design:
-    layers = asked.suggest_int("layers", 1, space.max_layers)
-    aggregator = asked.suggest_categorical("aggregator", space.names)
+    """A design of the space from what TPE suggests.
+
+    Proposers are drawn slot by slot; where a slot names one that is there, the next in the pool
+    takes its place. Too few proposals for ``min_proposals`` are raised to enough.
+    """
+    names = space.names
+    layers = asked.suggest_int("layers", 1, space.max_layers if space.mixes else 1)
+    aggregator = asked.suggest_categorical("aggregator", names)
     if layers == 1:
         return Design((), aggregator)
-    count = asked.suggest_int("proposers", 1, min(space.max_proposers, len(space.names)))
-    slots = [asked.suggest_categorical(f"proposer {n}", space.names) for n in range(1, count + 1)]
-    proposers = tuple(name for name in space.names if name in slots)
+    most = min(space.max_proposers, len(names))
     samples = asked.suggest_int("samples", 1, space.max_samples)
-    return Design((proposers,) * (layers - 1), aggregator, samples)
+    samples = max(samples, math.ceil(space.fewest / most))
+    count = asked.suggest_int("proposers", 1, most)
+    count = max(count, math.ceil(space.fewest / samples))
+    chosen: set[str] = set()
+    for number in range(1, count + 1):
+        at = names.index(asked.suggest_categorical(f"proposer {number}", names))
+        after = (*names[at:], *names[:at])
+        chosen.add(next(name for name in after if name not in chosen))
+    return uniform([name for name in names if name in chosen], layers, aggregator, samples)
 
 
 def _optuna():

@@ -116,6 +116,11 @@ class Space:
         return [(k, n, s) for k, n, s in product(sizes, layers, samples) if k * s >= self.fewest]
 
     @property
+    def mixes(self) -> bool:
+        """Whether there are designs with proposers."""
+        return bool(self._shapes())
+
+    @property
     def size(self) -> int:
         """How many designs there are."""
         members = len(self.names)
