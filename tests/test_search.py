@@ -306,6 +306,7 @@ search: {{trials: 6, items: 12}}
     assert "search.calls is 7" in " ".join(short.output.split())
 
 
+@pytest.mark.slow
 def test_a_search_on_real_models(tmp_path):
     """Tiny random ones: they know nothing, but are asked, share proposals and are counted."""
     bases = [
