@@ -25,7 +25,7 @@ from phalanx.evaluate import (
 from phalanx.identity import derived_random
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.methods import METHODS
-from phalanx.pool import members_from
+from phalanx.pool import contestants, members_from
 from phalanx.types import (
     Failure,
     Instruction,
@@ -243,7 +243,8 @@ def measure(ledger: Ledger, settings: Config, number: int) -> None:
     mixture = mixture_after(settings, ledger, number)
     if mixture is not None:
         evaluate_mixture(mixture, items, ask, ledger, settings, iteration=number)
-    evaluate(ledger.members(number), items, ask, ledger, settings, iteration=number)
+    members = contestants(ledger.members(number))
+    evaluate(members, items, ask, ledger, settings, iteration=number)
 
 
 def build(folder: Path, settings: Config | None = None) -> Path:

@@ -9,7 +9,7 @@ from html import unescape
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.ledger import Ledger, run_ledger_path
@@ -20,7 +20,7 @@ from phalanx.report.moaa_scores import ratio
 from phalanx.report.moaa_views import sections
 from phalanx.report.terminal import status, summary
 from phalanx.report.words import doing, percent
-from phalanx.statistics import Interval, mcnemar_exact
+from phalanx.statistics import Interval, mcnemar_exact, wilson
 from tests.report import fixture_moaa
 from tests.report.test_renderers import Page, printed
 
@@ -161,6 +161,34 @@ def test_levels_and_comparisons_by_hand(facts, rows):
         assert one.change.difference == pytest.approx(one.change.after - one.change.before)
 
 
+def test_what_cannot_be_compared_is_said(tmp_path):
+    members = [
+        *({"name": name, "roles": ["contest", "judge"]} for name in fixture_moaa.KNOWS),
+        *({"name": name, "roles": ["contest", "learn"]} for name in ("stu", "rnd")),
+        {"name": "bst", "roles": ["learn"]},
+    ]
+    configured = fixture_moaa.config(
+        iterations=1,
+        pool={"base": "builtin:smollm2-135m", "members": members},
+        train={"method": "none"},
+    )
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
+        fixture_moaa.measure(ledger, configured, 0)
+        right = "UPDATE evaluations SET correct = 1 WHERE member = 'ada'"
+        with ledger.transaction():
+            ledger._db.execute(right)
+        facts = gather(ledger)
+    result = facts.moaa.result
+    assert result.unmeasured == ("bst",)
+    lines = sections(facts)[0].lines
+    assert "Not measured, for want of the role contest: bst." in lines
+    assert "No student has been measured after it had learned." in lines
+    ada = result.last("ada")
+    assert ada.test == pytest.approx(1)
+    assert ada.interval == wilson(ada.num_test, ada.num_test)
+    assert result.best_teacher == "ada"
+
+
 def test_costs_add_up_to_every_response(facts, rows):
     whole = rows(
         "SELECT count(*) AS n, sum(num_prompt_tokens) AS read, sum(num_completion_tokens) AS wrote "
@@ -192,13 +220,13 @@ def test_money_where_endpoints_have_prices(tmp_path):
         *({"name": name, "roles": ["contest", "judge"]} for name in ("bob", "cora", "dan")),
         *({"name": name, "roles": ["contest", "learn"]} for name in fixture_moaa.STUDENTS),
     ]
-    settings = fixture_moaa.config(
+    configured = fixture_moaa.config(
         iterations=1,
         pool={"base": "builtin:smollm2-135m", "members": members},
         endpoints=[{"name": "paid", "url": "http://127.0.0.1:9/v1", "price_in": 2.0,
                     "price_out": 6.0}],
     )  # fmt: skip
-    with Ledger(run_ledger_path(fixture_moaa.build(tmp_path / "run", settings))) as ledger:
+    with Ledger(run_ledger_path(fixture_moaa.build(tmp_path / "run", configured))) as ledger:
         moaa = gather(ledger).moaa
         tokens = ledger.query(
             "SELECT sum(num_prompt_tokens) AS read, sum(num_completion_tokens) AS wrote "
@@ -213,6 +241,7 @@ def test_money_where_endpoints_have_prices(tmp_path):
     assert moaa.result.ratios[0].money is None
 
 
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30),
     st.integers(0, 2**32 - 1),
@@ -296,7 +325,8 @@ def test_examples_show_who_wrote_what(facts, rows):
     moaa = facts.moaa
     assert moaa.examples
     for example in moaa.examples:
-        assert {member for _, member, _ in example.proposals} >= {"ada", "bob", "cora"}
+        seen = {member for _, member, _ in example.proposals}
+        assert {"ada", "bob", "cora"} <= seen <= {"ada", "bob", "cora", "stu"}, "dan is no proposer"
         assert example.writer == "dan"
     kinds = Counter(example.why for example in facts.examples)
     assert kinds == {"clear": 2, "flipped": 1, "unread": 1}
@@ -311,15 +341,15 @@ def test_examples_show_who_wrote_what(facts, rows):
 
 
 def test_a_stage_under_way_says_what_is_recorded_and_invents_nothing(tmp_path):
-    settings = fixture_moaa.config()
-    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
+    configured = fixture_moaa.config()
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
         nothing = gather(ledger).progress
         assert (nothing.iteration, nothing.phase, nothing.known) == (0, "evaluate", False)
-        fixture_moaa.measure(ledger, settings, 0)
+        fixture_moaa.measure(ledger, configured, 0)
         waiting = gather(ledger)
         assert (waiting.progress.iteration, waiting.progress.stage) == (1, "1 sft")
         assert (waiting.progress.asked, waiting.progress.known) == (0, False)
-        cut_short(ledger, settings, 1, "aggregate", 7)
+        cut_short(ledger, configured, 1, "aggregate", 7)
         facts = gather(ledger)
         assert (facts.progress.phase, facts.progress.asked) == ("aggregate", 7)
         assert not facts.progress.known
@@ -330,12 +360,12 @@ def test_a_stage_under_way_says_what_is_recorded_and_invents_nothing(tmp_path):
         assert "Under way: 1 sft" in text
         Page(html.render(facts))
         markdown.render(facts)
-        fixture_moaa.play(ledger, settings, 1, learn=False)
+        fixture_moaa.play(ledger, configured, 1, learn=False)
         learning = gather(ledger).progress
         assert (learning.phase, learning.asked, learning.owed) == ("train", 3, 3)
 
 
-def cut_short(ledger, settings, number: int, phase: str, count: int) -> None:
+def cut_short(ledger, configured, number: int, phase: str, count: int) -> None:
     """Play a stage, and break off when ``count`` requests of a phase are recorded."""
 
     class Killed(Exception):
@@ -358,16 +388,16 @@ def cut_short(ledger, settings, number: int, phase: str, count: int) -> None:
     fixture_moaa.World = Dying
     try:
         with pytest.raises(Killed):
-            fixture_moaa.play(ledger, settings, number)
+            fixture_moaa.play(ledger, configured, number)
     finally:
         fixture_moaa.World = usual
 
 
 def test_only_students_with_a_lesson_are_owed_training(tmp_path):
-    settings = fixture_moaa.config(iterations=2, evaluate={})
-    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
-        fixture_moaa.play(ledger, settings, 1)
-        fixture_moaa.play(ledger, settings, 2, learn=False)
+    configured = fixture_moaa.config(iterations=2, evaluate={})
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
+        fixture_moaa.play(ledger, configured, 1)
+        fixture_moaa.play(ledger, configured, 2, learn=False)
         owed = gather(ledger).progress
         assert (owed.iteration, owed.phase, owed.asked, owed.owed) == (2, "train", 1, 1)
         facts = gather(ledger)
@@ -391,8 +421,8 @@ def test_phases_have_words(phase, said):
 
 
 def test_a_command_that_is_no_run_says_what_is_recorded(tmp_path):
-    settings = fixture_moaa.config()
-    with fixture_moaa.start(tmp_path / "run", settings) as ledger:
+    configured = fixture_moaa.config()
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
         ledger.put("method", "mix")
         ledger.put("num_iterations", "0")
         facts = gather(ledger)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from phalanx.ledger import Ledger
@@ -10,17 +11,21 @@ from phalanx.report.moaa_records import MIXTURE, MixtureExample
 NUM_EXAMPLES = 3
 
 
-def mixture_examples(ledger: Ledger) -> tuple[MixtureExample, ...]:
-    """First turns that the mixture answered, of different domains first, the newest stage last."""
+def mixture_examples(ledger: Ledger, proposers: Collection[str]) -> tuple[MixtureExample, ...]:
+    """First turns that the mixture answered, one of each domain and stage, the earliest first.
+
+    ``proposers`` are the members whose answers an aggregator may have read; the others answered
+    the same turn as teachers of a baseline.
+    """
     rows = ledger.query(
         "SELECT iteration, domain, min(position) AS position FROM demonstrations "
         "WHERE builder = ? AND turn = 0 AND dropped = '' GROUP BY 1, 2 ORDER BY 1, 3 LIMIT ?",
         (MIXTURE, NUM_EXAMPLES),
     )
-    return tuple(_example(ledger, row) for row in rows)
+    return tuple(_example(ledger, row, proposers) for row in rows)
 
 
-def _example(ledger: Ledger, place: dict[str, Any]) -> MixtureExample:
+def _example(ledger: Ledger, place: dict[str, Any], proposers: Collection[str]) -> MixtureExample:
     row = ledger.query(
         "SELECT d.prompt, d.response, r.member AS writer, r.messages FROM demonstrations d "
         "LEFT JOIN responses r ON r.id = d.response_id "
@@ -31,7 +36,11 @@ def _example(ledger: Ledger, place: dict[str, Any]) -> MixtureExample:
         iteration=place["iteration"],
         domain=place["domain"],
         instruction=row["prompt"],
-        proposals=_proposals(ledger, place["iteration"], row["messages"]),
+        proposals=tuple(
+            proposal
+            for proposal in _proposals(ledger, place["iteration"], row["messages"])
+            if proposal[1] in proposers
+        ),
         writer=row["writer"] or MIXTURE,
         response=row["response"],
     )

@@ -45,7 +45,9 @@ def moaa_facts(
         result=result(ledger, config, students, teachers, answers),
         costs=costs(ledger, config),
         answers=answers,
-        examples=mixture_examples(ledger),
+        examples=mixture_examples(
+            ledger, {*chain(*proposers_of(config)), *(name for name, *_ in students)}
+        ),
     )
 
 

@@ -169,6 +169,8 @@ class ResultFacts:
     num_dev: int = 0
     num_test: int = 0
     note: str = ""
+    unmeasured: tuple[str, ...] = ()
+    """Students that were never measured, because they lack the role contest."""
 
     def last(self, name: str) -> Level | None:
         mine = [level for level in self.levels if level.name == name]

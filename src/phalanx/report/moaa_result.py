@@ -18,6 +18,11 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
     result = moaa.result
     config = Config.model_validate(facts.config)
     lines = [f"{result.note[:1].upper()}{result.note[1:]}."] if result.note else []
+    if result.unmeasured:
+        names = ", ".join(result.unmeasured)
+        lines.append(f"Not measured, for want of the role contest: {names}.")
+    if result.levels and not result.comparisons:
+        lines.append("No student has been measured after it had learned.")
     lines += teacher_lines(moaa)
     lines += ratio_lines(moaa)
     tables = []

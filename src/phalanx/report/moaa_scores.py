@@ -23,7 +23,7 @@ from phalanx.report.moaa_records import (
     ResultFacts,
 )
 from phalanx.report.scores import DRAWS, Item, Table, compare, interval_of, macro, weighted
-from phalanx.statistics import Interval, mcnemar_exact, minimum_detectable
+from phalanx.statistics import Interval, mcnemar_exact, minimum_detectable, wilson
 
 Students = Sequence[tuple[str, str, str]]
 
@@ -56,6 +56,9 @@ def result(
         num_dev=items["dev"],
         num_test=items["test"],
         note=_note(best, first),
+        unmeasured=tuple(
+            name for name, *_ in students if not any(level.name == name for level in levels)
+        ),
     )
 
 
@@ -98,13 +101,16 @@ def _level(table: Table, name: str, role: str, number: int, seed: int) -> Level 
         return None
     values = weighted(test, table.domain)
     place = derive_seed("report", seed, name, number)
+    interval = interval_of(values, False, place)
+    if len(set(test.values())) == 1:  # all right or all wrong: resampling knows nothing else
+        interval = wilson(sum(test.values()), len(test))
     return Level(
         name=name,
         role=role,
         iteration=number,
         dev=macro(dev, table.domain) if dev else None,
         test=sum(values) / len(values),
-        interval=interval_of(values, False, place),
+        interval=interval,
         num_test=len(test),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phalanx.report.moaa_records import (
+    MIXTURE,
     AnswerCost,
     CostFacts,
     MoaaFacts,
@@ -255,7 +256,7 @@ def _cost(moaa: MoaaFacts) -> Section:
 def _answer_row(answer: AnswerCost) -> tuple[str, ...]:
     return (
         answer.name,
-        "" if answer.role == answer.name else answer.role,
+        "" if answer.role == MIXTURE else answer.role,
         f"{answer.requests:.1f}",
         f"{answer.tokens_in:,.0f}",
         f"{answer.tokens_out:,.0f}",
