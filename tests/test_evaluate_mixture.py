@@ -141,3 +141,26 @@ def test_a_sparta_run_measures_the_mixture_of_its_members(tmp_path):
     numbers = range(config.iterations + 1)
     wanted = [(n, name) for n in numbers for name in sorted([*members, "mixture"])]
     assert [(row["iteration"], row["member"]) for row in found] == wanted
+
+
+def test_a_moaa_run_measures_it_at_the_start_and_after_every_generation(tmp_path):
+    overrides = [
+        "evaluate.mixture=true",
+        "evaluate.tasks=[{name: skills, source: 'builtin:skills', limit: 1}]",
+    ]
+    config = load(ROOT / "configs/smoke/moaa.yaml", overrides)
+    align(config, tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        rows = ledger.query("SELECT DISTINCT iteration, member FROM evaluations")
+        proposed = ledger.query(
+            "SELECT DISTINCT iteration, member FROM responses WHERE phase = 'evaluate propose 1'"
+        )
+        before = ledger.contents()
+    at = {name: sorted(r["iteration"] for r in rows if r["member"] == name)
+          for name in ("mixture", "ada")}  # fmt: skip
+    assert at == {"mixture": [0, 2, 4], "ada": [0, 1, 2, 3, 4]}
+    who = {(row["iteration"], row["member"]) for row in proposed}
+    assert who == {(0, "ada"), (0, "bob"), (2, "student")}, "nobody is asked twice"
+    align(config, tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.contents() == before

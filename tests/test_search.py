@@ -15,7 +15,7 @@ from rich.console import Console
 
 from phalanx.collective.designs import Design, choose, front, latest
 from phalanx.config import load
-from phalanx.errors import ConfigError, LedgerError
+from phalanx.errors import BudgetError, ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.pool import proposers_of
 from phalanx.report.trials import block, fragment, trials_table
@@ -123,6 +123,22 @@ def test_a_search_that_stopped_says_so_last_and_shows_what_there_is(tmp_path):
     text = " ".join(lines)
     assert "search.calls is 60" in text[text.rindex("Stopped after") :]
     assert "raise it and run the same command" in text
+
+
+def test_a_budget_of_money_stops_it_likewise(tmp_path):
+    class Poor(Pool):
+        def respond(self, requests):
+            if len(self.calls) > 50:
+                raise BudgetError("the budget is used up: 2 of 2 money spent")
+            return super().respond(requests)
+
+    path = write_config(tmp_path)
+    found = run(path, tmp_path / "search", ["search.trials=9"], Poor())
+    assert found.trials
+    assert "2 of 2 money" in found.stopped
+    whole = run(path, tmp_path / "search", ["search.trials=9"])
+    assert whole.stopped == ""
+    assert whole.trials[: len(found.trials)] == found.trials
 
 
 @pytest.mark.parametrize("strategy", ["halving", "bayes"])

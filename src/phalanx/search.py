@@ -77,9 +77,7 @@ def search(
         stopped = ""
         try:
             STRATEGIES[config.search.strategy](work, names)
-        except _UsedUp as error:
-            stopped = str(error)
-        except BudgetError as error:
+        except (_UsedUp, BudgetError) as error:
             stopped = str(error)
         if not stopped and place.ledger.get("finished") is None:
             place.ledger.put("finished", "yes")
