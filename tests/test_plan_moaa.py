@@ -299,6 +299,28 @@ def test_evaluation_asks_the_unchanged_once() -> None:
     assert sum(d.requests for d in again if d.purpose == "aggregate") == 10
 
 
+def test_a_mixture_beside_duels_is_measured_and_has_room() -> None:
+    tasks = {"tasks": [{"name": "t", "source": "builtin:skills", "limit": 1}]}
+    names = [{"name": name} for name in TEACHERS]
+    data: dict[str, Any] = {
+        "iterations": 2,
+        "pool": {"base": "builtin:smollm2-135m", "members": names},
+        "instructions": {"source": "builtin:skills"},
+        "mixture": {"aggregator": "cora", "proposers": list(PROPOSERS)},
+        "evaluate": tasks,
+    }
+    machine = machine_named("cpu:8:64GB")
+    alone = make_plan(Config.model_validate(data), machine)
+    both = make_plan(
+        Config.model_validate({**data, "evaluate": {**tasks, "mixture": True}}), machine
+    )
+    items = alone.evaluation_items
+    assert alone.evaluation_requests == items * 3 * 3
+    assert both.evaluation_requests == items * 3 * (3 + 3)  # three times two proposals, an answer
+    (small,), (large,) = alone.placement.of("serve"), both.placement.of("serve")
+    assert small.held[0].batch / small.held[0].rows < large.held[0].batch / large.held[0].rows
+
+
 def test_waves_times_and_words() -> None:
     plan = plan_of()
     assert [wave.phase for wave in plan.placement.waves] == ["serve", "tune", "train"]

@@ -166,6 +166,9 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     contestants = pool.contestants(members)
     evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
     evaluated = math.ceil(sum(demand.requests for demand in measuring))
+    if duels:  # every contestant, every time: at most
+        of_mixture = sum(d.requests for d in measuring if d.purpose != "evaluate")
+        evaluated = evaluations * len(contestants) + math.ceil(of_mixture)
     judged = any(d.purpose == "judge" and d.written for one in rounds for d in one.demands)
     return Plan(
         config=config,
@@ -179,7 +182,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         rounds=rounds,
         work=work_of(config, members, tokens) if duels else None,
         evaluation_items=items,
-        evaluation_requests=evaluations * len(contestants) if duels else evaluated,
+        evaluation_requests=evaluated,
         bases=tuple(bases),
         placement=placement,
         endpoints=endpoints,

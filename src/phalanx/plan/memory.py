@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
 from phalanx.plan.rounds import Round, all_demands, longest_of
 from phalanx.plan.sizes import ModelShape, Size, adapter_parameters, base_size
+from phalanx.plan.stages import measuring_of
 from phalanx.training.scoring import MAX_KEPT_LOGITS
 from phalanx.training.trainers import CHECKPOINT_FROM
 from phalanx.types import Member
@@ -126,6 +127,7 @@ def longest_request(config: Config, rounds: Sequence[Round], instruction_tokens:
     length = longest_of(demand for _, demand in all_demands(rounds))
     if config.evaluate.tasks:
         length = max(length, instruction_tokens + config.evaluate.max_new_tokens)
+        length = max(length, longest_of(measuring_of(config, (), instruction_tokens, 1)))
     return length
 
 
