@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.report import html, markdown
+from phalanx.report import html, markdown, words
 from phalanx.report.facts import gather
 from phalanx.report.moaa_result import teacher_lines
 from phalanx.report.moaa_scores import ratio
@@ -266,16 +266,26 @@ def test_a_ratio_lies_in_its_interval_or_is_not_given(pairs, seed):
 def test_the_sentence_about_the_best_teacher_says_what_the_interval_says(facts):
     moaa = facts.moaa
     one = [c for c in moaa.result.comparisons if (c.name, c.against) == ("stu", "teacher")][-1]
-    for low, high, words in (
+    for low, high, said in (
         (0.01, 0.2, "stu passes its best teacher"),
         (-0.2, -0.01, "stu does not reach its best teacher"),
         (-0.1, 0.1, "cannot be told apart"),
     ):
         changed = replace(one, change=replace(one.change, interval=Interval(low, high)))
         line = teacher_lines(replace(moaa, result=replace(moaa.result, comparisons=(changed,))))[0]
-        assert words in line
+        assert said in line
         assert ("go unnoticed" in line) == (low < 0 < high and one.detectable is not None)
         assert one.other in line
+
+
+def test_generations_are_compared_in_a_sentence(facts):
+    lines = [line for line in sections(facts)[0].lines if "over the one before" in line]
+    assert [line.partition(",")[0] for line in lines] == ["stu", "rnd", "bst"]
+    for name, (now, then) in {"stu": (4, 2), "rnd": (3, 1)}.items():
+        levels = {(s.name, s.iteration): s.test for s in facts.moaa.result.levels}
+        line = next(line for line in lines if line.startswith(name))
+        assert "generation 2" in line
+        assert words.points(levels[name, now] - levels[name, then]) in line
 
 
 def test_all_three_renderers_say_the_same(facts):

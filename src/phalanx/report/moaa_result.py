@@ -24,6 +24,7 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
     if result.levels and not result.comparisons:
         lines.append("No student has been measured after it had learned.")
     lines += teacher_lines(moaa)
+    lines += generation_lines(moaa, config)
     lines += ratio_lines(moaa)
     tables = []
     if result.levels:
@@ -158,6 +159,27 @@ def _teacher_line(one: Comparison) -> str:
             "would mostly go unnoticed."
         )
     return text
+
+
+def generation_lines(moaa: MoaaFacts, config: Config) -> list[str]:
+    """Each student's newest generation beside the one before it; nothing in the first one."""
+    last: dict[str, Comparison] = {}
+    for one in moaa.result.comparisons:
+        if one.against not in ("stage", "generation") or one.other_iteration == 0:
+            continue
+        now, then = (stage_of(config, n).generation for n in (one.iteration, one.other_iteration))
+        if now > then:
+            last[one.name] = one
+    return [
+        f"{one.name}, generation {stage_of(config, one.iteration).generation} over the one before: "
+        f"{points(one.change.difference)} points [{points_span(one.change.interval)}], "
+        f"p {p_value(one.pvalue)}{_clear(one)}."
+        for one in last.values()
+    ]
+
+
+def _clear(one: Comparison) -> str:
+    return {1: ", higher", -1: ", lower", 0: ", no clear change"}[one.change.direction]
 
 
 def ratio_lines(moaa: MoaaFacts) -> list[str]:

@@ -16,6 +16,7 @@ from phalanx.report.charts import (
     time_bars,
 )
 from phalanx.report.moaa_records import MoaaFacts
+from phalanx.report.moaa_words import stage_name
 from phalanx.report.records import Change, RunFacts, TrainingFacts
 from phalanx.report.words import DROP_WORDS, STATUS_WORDS, counted, duration, points
 
@@ -153,11 +154,13 @@ def _lost(counts: dict[str, int], words: dict[str, str]) -> str:
 
 def time_plot(facts: RunFacts) -> Markup | None:
     rows = []
+    stages = facts.moaa.stages if facts.moaa else ()
+    names = {stage.iteration: stage_name(stage.generation, stage.kind) for stage in stages}
     for number in dict.fromkeys(time.iteration for time in facts.times):
         phases = [(t.phase, t.seconds) for t in facts.times if t.iteration == number]
         if facts.moaa:  # its phases are too many for one bar
             phases = _grouped(phases)
-        name = f"iteration {number}" if number else "before"
+        name = names.get(number, f"iteration {number}") if number else "before"
         rows.append((name, phases, duration(sum(seconds for _, seconds in phases))))
     return time_bars(rows, "Time by iteration and phase") if rows else None
 
