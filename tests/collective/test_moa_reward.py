@@ -251,6 +251,20 @@ def test_probabilities_of_both_orders(first, second, tie_below, expected):
     assert weighed(first, second, tie_below=tie_below) == expected
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "tie_below", "expected"),
+    [
+        (0.9, 0.8, 0.0, (1.0, 0.0, True)),
+        (0.8, 0.9, 0.0, (0.0, 1.0, True)),
+        (0.9, 0.9, 0.0, (0.5, 0.5, True)),
+        (0.9, 0.8, 0.2, (0.5, 0.5, True)),
+        (0.9, 0.1, 0.0, (1.0, 0.0, False)),
+    ],
+)
+def test_the_mean_may_decide_in_spite_of_a_liking_for_a_place(first, second, tie_below, expected):
+    assert weighed(first, second, tie_below=tie_below, contradiction="mean") == expected
+
+
 def test_one_order_of_probabilities():
     assert weighed(0.9, 0.1, both_orders=False)[:2] == (1.0, 0.0)
 

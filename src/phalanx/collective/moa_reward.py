@@ -314,7 +314,7 @@ def _judgment(panel: Panel, hearing: _Hearing) -> Judgment:
     if panel.settings.verdict == "written":
         value, flipped, reasons = _written(hearing)
     else:
-        value, flipped, reasons = _weighed(hearing, panel.settings.tie_below)
+        value, flipped, reasons = _weighed(hearing, panel.settings)
     left, right = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5), None: (None, None)}[value]
     return Judgment(
         duel_id=hearing.duel.id,
@@ -362,13 +362,14 @@ def _read(order: _Order) -> tuple[Verdict | None, str]:
     return reading.value, reading.reason
 
 
-def _weighed(hearing: _Hearing, tie_below: float) -> tuple[Verdict | None, bool, list[str]]:
+def _weighed(hearing: _Hearing, settings: RewardSettings) -> tuple[Verdict | None, bool, list[str]]:
     """The same from probabilities.
 
     A preference is the probability of the left response less that of the right one. Orders that
-    prefer different responses, each by more than ``tie_below``, contradict each other; otherwise
-    their mean decides, and a mean smaller than ``tie_below`` is a tie.
+    prefer different responses, each by more than ``tie_below``, contradict each other: a tie with
+    ``contradiction: tie``. Otherwise their mean decides, and one below ``tie_below`` is a tie.
     """
+    tie_below = settings.tie_below
     preferences, reasons = [], []
     for order in hearing.orders:
         preference, why = _preference(order)
@@ -378,12 +379,14 @@ def _weighed(hearing: _Hearing, tie_below: float) -> tuple[Verdict | None, bool,
             preferences.append(preference)
     if reasons:
         return None, False, reasons
-    if min(preferences) < 0 < max(preferences) and min(map(abs, preferences)) > tie_below:
-        return "tie", True, []
+    opposed = min(preferences) < 0 < max(preferences)
+    opposed = opposed and min(map(abs, preferences)) > tie_below
     mean = sum(preferences) / len(preferences)
+    if opposed and settings.contradiction == "tie":
+        return "tie", True, []
     if mean == 0 or abs(mean) < tie_below:
-        return "tie", False, []
-    return ("A" if mean > 0 else "B"), False, []
+        return "tie", opposed, []
+    return ("A" if mean > 0 else "B"), opposed, []
 
 
 def _preference(order: _Order) -> tuple[float | None, str]:

@@ -74,6 +74,9 @@ class RewardSettings(Section):
     probability, or it is a tie."""
     both_orders: bool = True
     """Judge each pair in both orders; verdicts that contradict each other are a tie."""
+    contradiction: Literal["tie", "mean"] = "tie"
+    """With `verdict: options`, where the orders prefer different responses: `tie`, or `mean`: their
+    mean decides all the same. Small models like a place so much that `tie` leaves no pair."""
     samples: int = Field(5, ge=2)
     """Responses of the student to each instruction."""
     sample: StudentSampling = StudentSampling()
