@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from phalanx.cli import main
 
 
 def write_pool(
@@ -29,3 +35,19 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def command(*words: object, stdin: str = "") -> SimpleNamespace:
+    """``phalanx WORDS`` in this process: ``returncode``, ``stdout``, ``stderr``."""
+    shown, said = io.StringIO(), io.StringIO()
+    before = (sys.argv, sys.stdin)
+    sys.argv, sys.stdin = ["phalanx", *map(str, words)], io.StringIO(stdin)
+    try:
+        with redirect_stdout(shown), redirect_stderr(said):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    finally:
+        sys.argv, sys.stdin = before
+    return SimpleNamespace(returncode=code, stdout=shown.getvalue(), stderr=said.getvalue())

@@ -22,7 +22,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.mixing import Chat, open_mixer
 from phalanx.types import Failure, Message, Response
 from phalanx.workshop import Workshop
-from tests.scripts import read_rows, write_pool, write_rows
+from tests.scripts import command, read_rows, write_pool, write_rows
 
 RULES = """
 sampling:
@@ -35,14 +35,8 @@ sampling:
 MIXTURE = "mixture: {proposers: [ada, bob], aggregator: dan}\nresources: {batch_size: 2}\n"
 
 
-def phalanx_mix(*words: object, stdin: str | None = None):
-    return subprocess.run(
-        [sys.executable, "-m", "phalanx.cli", "mix", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        input=stdin,
-    )
+def phalanx_mix(*words: object, stdin: str = ""):
+    return command("mix", *words, stdin=stdin)
 
 
 @pytest.fixture
@@ -382,7 +376,7 @@ def test_a_chat_in_a_terminal(terminal):
     assert "answer." in shown
     assert "\x1b[2J" not in terminal("escape\n", " s\r\n")
     terminal("/new\n", "A new conversation.")
-    terminal("/what\n", "/what is not known")
+    terminal("/what\n", "/new and /exit\r\n> ")
     os.killpg(terminal.process.pid, signal.SIGINT)  # at the prompt: the end
     assert terminal.process.wait(timeout=30) == 0
 

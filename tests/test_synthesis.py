@@ -16,7 +16,7 @@ from phalanx.collective.screening import Limits
 from phalanx.errors import ConfigError, MissingPackage, PhalanxError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.sources import read_instructions
-from tests.scripts import read_rows, write_pool, write_rows
+from tests.scripts import command, read_rows, write_pool, write_rows
 
 TOPICS = [
     "How do tides follow the moon?", "Explain recursion to a child.", "Name three kinds of bread.",
@@ -32,7 +32,8 @@ sampling:
   - {when: Finnish, purpose: rate, reply: "no idea"}
   - {when: ., purpose: rate, reply: "[[excellent]]"}
   - {when: recursion, purpose: answer, reply: " "}
-  - {when: ., purpose: answer, reply: [A short answer., A long and winding answer.]}
+  - {when: recipe|rings, purpose: answer, reply: A short answer.}
+  - {when: ., purpose: answer, reply: A long and winding answer.}
 reward:
   - {when: short, reward: -2.0}
   - {when: ., reward: 1.5}
@@ -51,12 +52,7 @@ def config(tmp_path) -> Path:
 
 
 def phalanx_synthesise(*words: object):
-    return subprocess.run(
-        [sys.executable, "-m", "phalanx.cli", "synthesise", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return command("synthesise", *words)
 
 
 def test_what_is_kept_loads_as_instructions_and_the_sums_add_up(config, tmp_path):
@@ -97,7 +93,7 @@ def test_a_rating_and_a_reward_are_asked_where_wanted(config):
     assert made.dropped["rated poor"] == 1
     assert made.dropped["unrated"] == 1
     assert made.dropped["unanswered"] == 1
-    assert made.dropped["low_reward"] >= 1
+    assert made.dropped["low_reward"] == 2
     assert len(made.rows) + sum(made.dropped.values()) == 300
 
 
@@ -128,7 +124,7 @@ def test_nothing_kept_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("wish", "fault"),
     [
-        ({"member": "adda"}, "did you mean 'ada'"),
+        ({"member": "adda"}, "did you mean ada"),
         ({"member": "ada", "rater": "zoe"}, "--rater: there is no member 'zoe'"),
         ({"member": "ada", "rewarder": "rita"}, "go together"),
         ({"member": "ada", "min_reward": 1.0}, "go together"),
@@ -206,12 +202,8 @@ def test_killed_and_taken_up_again(config, tmp_path, batches):
         assert one.contents() == other.contents()
 
 
-def test_kept_instructions_start_a_run(config, tmp_path):
-    """The file is what ``instructions.source`` takes, whatever else its rows hold."""
+def test_the_ids_are_those_that_a_run_would_give(config, tmp_path):
     made = phalanx.synthesise(config, "ada", 4, rater="rita")
-    file = write_rows(tmp_path / "i.jsonl", made.rows)
-    loaded = phalanx.load_config(config, {"instructions.source": file}, purpose="mix")
-    assert loaded.instructions.source == str(file)
-    assert [one.id for one in read_instructions(str(file)).instructions] == [
-        row["id"] for row in made.rows
-    ]
+    bare = [{"instruction": row["instruction"]} for row in made.rows]
+    read = read_instructions(str(write_rows(tmp_path / "i.jsonl", bare)))
+    assert [one.id for one in read.instructions] == [row["id"] for row in made.rows]

@@ -14,7 +14,7 @@ import phalanx
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.verdicts import Agreement, read_cases
-from tests.scripts import read_rows, write_pool, write_rows
+from tests.scripts import command, read_rows, write_pool, write_rows
 
 # Judges that prefer the text with "good" in it; cora always likes what is shown as A.
 RULES = r"""
@@ -46,12 +46,7 @@ ROWS = [
 
 
 def phalanx_judge(*words: object):
-    return subprocess.run(
-        [sys.executable, "-m", "phalanx.cli", "judge", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return command("judge", *words)
 
 
 @pytest.fixture
@@ -82,12 +77,10 @@ def test_every_row_has_a_verdict_and_the_file_is_compared(config, file, tmp_path
     assert rows[0]["scores"] == {"chosen": pytest.approx(2.5 / 3), "rejected": pytest.approx(0.5 / 3)}  # fmt: skip  # noqa: E501
     assert "cora: 3 judgments, 0 unreadable, 3 changed with the order" in done.stdout
     assert "together: agrees in 2 of 3 decided rows, 66.7% (95% interval" in done.stdout
-    exported = subprocess.run(
-        [sys.executable, "-m", "phalanx.cli", "export", str(out), "judgments",
-         "--out", str(tmp_path / "judgments.jsonl")], timeout=60, check=False,
-    )  # fmt: skip
+    to = tmp_path / "judgments.jsonl"
+    exported = command("export", out, "judgments", "--out", to)
     assert exported.returncode == 0
-    judgments = read_rows(tmp_path / "judgments.jsonl")
+    judgments = read_rows(to)
     assert len(judgments) == 9
     assert {row["left"] for row in judgments} == {"file#chosen"}
 
