@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.collective.conversation import (
@@ -228,6 +228,7 @@ TURNS = st.lists(st.sampled_from(["user", "assistant"]), max_size=6).map(
 )
 
 
+@settings(deadline=None)
 @given(
     later=st.lists(TURNS, min_size=1, max_size=4),
     mode=st.sampled_from(["faithful", "rewrite", "cut"]),

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.collective.mixture import Mixture, answer_request, mix, mixture_from, numbered
@@ -269,6 +269,7 @@ def test_a_proposal_that_repeats_the_marks_that_it_was_shown_closes_nothing():
     assert told in system
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1).map(str.strip).filter(bool), min_size=1, max_size=5),
        st.integers(0, 2**62))  # fmt: skip
 def test_every_text_stands_whole_between_its_own_marks(texts, seed):
@@ -307,6 +308,7 @@ def test_over_long_proposals_are_shortened_visibly_and_nothing_else_is(tmp_path)
 # Settings ----------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), max_size=3),
     samples=st.integers(1, 3),
