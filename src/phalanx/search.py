@@ -73,6 +73,11 @@ def search(
         progress=progress,
         workshop=workshop,
     ) as place:
+        if len(items) < config.search.items:
+            place.progress.say(
+                f"Only {len(items)} dev items, not {config.search.items} (search.items): more rows "
+                "of evaluate.tasks, or a larger evaluate.dev_share, tell designs apart better"
+            )
         work = _Search(place, config, items)
         stopped = ""
         try:
