@@ -88,6 +88,7 @@ def main() -> None:
     started = time.monotonic()
     finish(start(config, folder / "whole"))
     whole_s = time.monotonic() - started
+    print(f"whole run: {whole_s:.2f} s", flush=True)
     expected = contents(folder / "whole")
     missing = steps_with_training(expected) if "each" in sys.argv[5:] else set()
     rng = random.Random(seed)

@@ -64,7 +64,7 @@ def test_kill_in_every_stage_of_moaa_on_the_scripted_engine(tmp_path):
 @pytest.mark.slow
 def test_kill_in_every_stage_of_moaa_with_real_training(tmp_path):
     """Stage sft trains all weights (a base of the student's own), stage dpo an adapter on it."""
-    base = make_tiny(tmp_path / "base", seed=1)
+    base = make_tiny(tmp_path / "base", seed=1, context=4096)
     adapter = make_adapter(base, tmp_path / "adapter", rank=4, seed=2)
     rows = tmp_path / "rows.jsonl"
     turns = ["what is two plus three", "say hello", "the capital of france is"]
@@ -86,7 +86,7 @@ def test_kill_in_every_stage_of_moaa_with_real_training(tmp_path):
         f"""
 method: moaa
 seed: 3
-iterations: 3
+iterations: 2
 pool:
   base: {base}
   members:
@@ -97,19 +97,20 @@ instructions: {{source: {rows}, column: messages}}
 mixture:
   proposers: [wiz, gem]
   aggregator: wiz
-  propose: {{max_new_tokens: 6, top_k: 20}}
-  aggregate: {{max_new_tokens: 6, top_k: 20}}
+  propose: {{max_new_tokens: 4, top_k: 20}}
+  aggregate: {{max_new_tokens: 4, top_k: 20}}
 moaa:
   students: [{{name: student}}]
-  sft_instructions: 5
-  dpo_instructions: 4
+  sft_instructions: 4
+  dpo_instructions: 2
+  multi_turn: faithful
   truncated: allow
 reward:
   num_criteria: 1
   verdict: options
   samples: 2
   evaluate: {{max_new_tokens: 4, top_k: 20}}
-  sample: {{temperature: 1.0, max_new_tokens: 6, top_k: 20}}
+  sample: {{temperature: 1.0, max_new_tokens: 4, top_k: 20}}
 pairs: {{truncated: allow}}
 sft: {{epochs: 1, learning_rate: 1.0e-3, max_length: 384, batch_size: 4, weights: full}}
 train: {{epochs: 1, learning_rate: 1.0e-3, max_length: 384, batch_size: 4}}
@@ -118,8 +119,8 @@ resources: {{batch_size: 8, threads: 1}}
 """,
         encoding="utf-8",
     )
-    done = drive(config, tmp_path, kills=8, seed=4, each=True)
-    for step in ("making 1", "learning 1", "making 2", "learning 2", "making 3", "learning 3"):
+    done = drive(config, tmp_path, kills=6, seed=4, each=True)
+    for step in ("making 1", "learning 1", "making 2", "learning 2"):
         assert step in done, done
 
 

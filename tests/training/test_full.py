@@ -254,6 +254,12 @@ def test_a_finished_folder_is_recognised_wherever_it_lies(weights, base, tmp_pat
         train_sft(weights, ada, shown(4), SFT, new / "1", seed=1, version=1)
 
 
+def test_nothing_is_printed(weights, base, tmp_path, capfd):
+    train_sft(weights, Member("ada", str(base)), shown(4), SFT, tmp_path / "a", seed=1, version=1)
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
 def test_same_inputs_same_weights_bit_for_bit(base, tmp_path):
     ada = Member("ada", str(base))
     for name in ("a", "b"):

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phalanx.weights.builtin import without_bars
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,7 +29,8 @@ def save_model(
     """
     from transformers import GenerationConfig
 
-    model.save_pretrained(folder)
+    with without_bars():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     try:
         generation = GenerationConfig.from_pretrained(source)
