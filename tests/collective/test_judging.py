@@ -34,7 +34,7 @@ from phalanx.types import (
 DUEL = Duel("d1", Instruction("i1", "Name a prime {number}."), left="ada", right="bob")
 TEXTS = ("Seven.", "Nine is a prime.")
 JUDGE = Member("cyd", base="tiny", system="You are terse.", version=2)
-PROTOCOLS = ["rubric", "expected", "pairwise", "likelihood"]
+PROTOCOLS = ["rubric", "expected", "pairwise", "likelihood", "reward"]
 
 
 def ask(protocol: str, texts: tuple[str, str] = TEXTS, **changes: object) -> list[Request]:
@@ -190,7 +190,7 @@ def test_fault_5_an_echoed_score_does_not_win() -> None:
 def test_fault_10_one_reading_and_one_table_of_protocols() -> None:
     assert sorted(judging.PROTOCOLS) == sorted(PROTOCOLS)
     field = JudgeSettings.model_fields["protocol"].annotation
-    assert set(judging.PROTOCOLS) == set(field.__args__)
+    assert {*judging.PROTOCOLS, "moa"} == set(field.__args__)  # a panel is no single judge's
 
 
 def test_a_truncated_reply_says_so() -> None:
@@ -260,6 +260,7 @@ REPLIES = {
     "likelihood": st.floats(-50, 0).map(
         lambda total: Response("r", logprob_sum=total, num_scored_tokens=5)
     ),
+    "reward": st.floats(-50, 50).map(lambda reward: Response("r", reward=reward)),
 }
 
 

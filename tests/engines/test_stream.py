@@ -17,7 +17,7 @@ from phalanx.engines.scripted import ScriptedEngine
 from phalanx.engines.streaming import Shown, TokenStream
 from phalanx.engines.vllm import ServedPool, VllmEngine
 from phalanx.errors import BudgetError, EngineError
-from phalanx.types import Likelihood, Member, Message, Request, Sampling
+from phalanx.types import Likelihood, Member, Message, Request, Sampling, UserTurn
 from phalanx.weights import Weights
 from tests.engines.behind import CHAT, facts_of, request
 from tests.server import Abilities, Faults, Raw, TestServer
@@ -330,6 +330,13 @@ def test_vllm_streams_as_hf_answers(engine, member):
             expected = engine.respond([replace(asked, member=member)])[0]
             assert response == expected
             assert "".join(pieces) == response.text
+        turns = [
+            Request(f"u{n}", here, talk, UserTurn(temperature=0, max_new_tokens=9), "user_turn")
+            for n, talk in enumerate([(), (Message("user", "a"), Message("assistant", "b"))])
+        ]
+        expected_turns = engine.respond([replace(turn, member=member) for turn in turns])
+        assert vllm.respond(turns) == expected_turns
+        assert all(turn.text for turn in expected_turns)
         server.loras.clear()  # somebody started it anew
         assert vllm.stream(asked, lambda _: None) == expected
         too_long = vllm.stream(ask(here, text="the cat " * 600), lambda _: None)
