@@ -111,11 +111,16 @@ def test_ties_at_the_top_are_broken_by_their_own_meeting():
     assert (placing.best, placing.worst) == (0, 2)
 
 
-def test_a_circle_at_the_top_is_undecided():
+def test_of_a_circle_at_the_top_the_first_is_taken():
     placing = told(
         {(0, 1): "left", (1, 2): "left", (0, 2): "right", (0, 3): "left", (1, 3): "left",
          (2, 3): "left"}, 4,
     )  # fmt: skip
+    assert (placing.best, placing.worst, placing.reason) == (0, 3, "")
+
+
+def test_where_all_are_level_nothing_is_decided():
+    placing = told({(0, 1): "left", (1, 2): "left", (0, 2): "right"}, 3)
     assert (placing.best, placing.worst, placing.reason) == (None, None, "tie")
 
 

@@ -240,12 +240,12 @@ def test_the_same_answer_of_all_teachers_needs_no_ranker():
     assert not [r for _, r, _ in asked.asked if r.purpose == "judge"]
 
 
-def test_students_that_join_propose_and_are_teachers():
+def test_students_that_join_propose_but_no_baseline_learns_from_them():
     asked = Asked()
     result = made(config("mixture", "combined"), start(count=1), asked, joined=["stu"])
     proposing = [r.member.name for phase, r, _ in asked.asked if phase == "propose 1"]
     assert proposing == ["ada", "bob", "stu"]
-    assert [r.writer for r in result.demonstrations] == ["mixture", "ada", "bob", "stu", "dan"]
+    assert [r.writer for r in result.demonstrations] == ["mixture", "ada", "bob", "dan"]
 
 
 def test_members_of_the_mixture_are_the_versions_that_were_given():

@@ -137,11 +137,11 @@ class RoundRobin:
         )
         if len(exact) < 2:
             return Placing(scores, reason="unscored")
-        best = _single(exact, max(exact.values()), verdicts, top=True)
-        worst = _single(exact, min(exact.values()), verdicts, top=False)
-        if best is None or worst is None or best == worst:
+        high, low = max(exact.values()), min(exact.values())
+        if high == low:
             return Placing(scores, reason="tie")
-        return Placing(scores, best, worst)
+        best = _one_of(exact, high, verdicts, top=True)
+        return Placing(scores, best, _one_of(exact, low, verdicts, top=False))
 
 
 def _points(at: int, pair: Pair, verdict: Verdict) -> Fraction:
@@ -166,26 +166,24 @@ def _shares(
     return {at: sum(points[at], Fraction(0)) / len(points[at]) for at in positions if at in points}
 
 
-def _single(
+def _one_of(
     scores: Mapping[int, Fraction],
     value: Fraction,
     verdicts: Mapping[Pair, Verdict | None],
     *,
     top: bool,
-) -> int | None:
-    """The one candidate with this score; among several the one that their own meetings set apart.
+) -> int:
+    """The candidate with this score; of several the one that their own meetings set apart.
 
-    None where those are level, too.
+    Where those are level, too, the first of them: each is as good an example of the best (or the
+    worst), and to drop the instruction would lose a quarter of them (docs/methods/moaa.md).
     """
     level = [at for at, score in scores.items() if score == value]
-    if len(level) == 1:
-        return level[0]
     among = _shares(level, verdicts)
     if len(among) < len(level):
-        return None
+        return level[0]
     edge = (max if top else min)(among.values())
-    apart = [at for at, share in among.items() if share == edge]
-    return apart[0] if len(apart) == 1 else None
+    return next(at for at, share in among.items() if share == edge)
 
 
 class Knockout:

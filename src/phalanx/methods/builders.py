@@ -40,7 +40,8 @@ CONVERSATION = "Go on with this conversation: answer its last message."
 class Bench:
     """What builders work with, and what they leave beside their answers.
 
-    ``counts`` become metrics; the duels and what follows are those of ``best_of``.
+    ``teachers`` are whose answers the baselines learn: the configured members of the mixture, not
+    the students that have joined it. ``counts`` become metrics; the duels and what follows are those of ``best_of``.
     """
 
     iteration: Iteration
@@ -48,6 +49,7 @@ class Bench:
     members: Sequence[Member]
     ask: Ask
     config: Config
+    teachers: tuple[str, ...]
     counts: Counter[str] = field(default_factory=Counter)
     duels: list[Duel] = field(default_factory=list)
     responses: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -57,10 +59,6 @@ class Bench:
     @property
     def place(self) -> tuple[int, int]:
         return (self.iteration.seed, self.iteration.number)
-
-    @property
-    def teachers(self) -> tuple[str, ...]:
-        return tuple(member.name for member in self.mixture.members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ def demonstrate(
     reason why not. Raises JudgmentError where a builder made no row that can be learned.
     """
     mixture = mixture_from(config, members, joined)
-    bench = Bench(iteration, mixture, members, ask, config)
+    teachers = tuple(member.name for member in mixture_from(config, members).members)
+    bench = Bench(iteration, mixture, members, ask, config, teachers)
     repair = _repair(members, bench, config)
     built: dict[str, list[Demonstration]] = {}
     names = list(dict.fromkeys(s.data for s in students if s.data != "none"))
