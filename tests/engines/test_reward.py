@@ -561,3 +561,30 @@ def test_a_template_has_no_use(tmp_path):
     template.write_text("{instruction} {response}", encoding="utf-8")
     with pytest.raises(ConfigError, match="no prompt"):
         validate_template(JudgeSettings(protocol="reward", template=str(template)))
+
+
+def test_a_run_judged_by_a_reward_model_is_recorded_and_asked_once(members, tmp_path):
+    from phalanx.config import load
+    from phalanx.ledger import Ledger, run_ledger_path
+    from phalanx.loop import align
+
+    pool = [{"name": name, "engine": "scripted"} for name in ("ada", "bob")]
+    pool.append({"name": "ruth", "engine": "reward", "model": members["llama"].base,
+                 "dtype": "float32", "roles": ["judge"]})  # fmt: skip
+    config = load(
+        "preset:sparta-small",
+        {"iterations": 2, "seed": 3, "pool.members": pool, "instructions.source": "builtin:skills",
+         "match.duels": 4, "judge.protocol": "reward", "train.method": "none",
+         "resources.device": "cpu", "resources.threads": 1, "evaluate.tasks": []},
+    )  # fmt: skip
+    align(config, tmp_path / "run")
+    align(config, tmp_path / "run")  # finished: nothing is asked again
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.count("responses", "status = 'failed'") == 0
+        asked = ledger.count("responses", "purpose = 'judge'")
+        assert (
+            asked
+            == ledger.count("responses", "reward IS NOT NULL")
+            == 2 * ledger.count("judgments", "score_left IS NOT NULL AND score_right IS NOT NULL")
+        )
+        assert asked > 0
