@@ -60,11 +60,13 @@ def bases_of(
     width: int,
     size: Size | None = None,
     apart: frozenset[str] = frozenset(),
+    sizes: dict[str, Size] | None = None,
 ) -> list[BasePlan]:
     """One entry for each base that is loaded apart, in pool order; members of endpoints have none.
 
     ``width`` is what ``dtype: auto`` means on the device. ``size`` overrides what the disk says.
     ``apart`` names members that will have a base of their own, all of whose weights are trained.
+    ``sizes`` has what the disk was found to say, and gets what it is asked now.
     """
     groups: dict[tuple[str, str, bool, str, str], list[Member]] = {}
     for member in members:
@@ -72,9 +74,11 @@ def bases_of(
             own = member.name if member.name in apart else ""
             head = "reward" if member.engine == "reward" else ""
             groups.setdefault((*member.base_key, own, head), []).append(member)
-    plans = []
+    plans, found = [], {} if sizes is None else sizes
     for (base, dtype, *_), mine in groups.items():
-        known = size or base_size(base)
+        if size is None and base not in found:
+            found[base] = base_size(base)
+        known = size or found[base]
         count = known.parameters
         plans.append(
             BasePlan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from phalanx.config.faults import Fault
 from phalanx.config.schema import Config
@@ -37,6 +37,8 @@ class Question:
     instruction_tokens: int
     size: Size | None = None
     turns: float = 1.0
+    sizes: dict[str, Size] = field(default_factory=dict, compare=False, repr=False)
+    """Of bases looked at so far, by all that differ from this in something else."""
 
     def rounds(self) -> tuple[Round, ...]:
         return rounds_of(self.config, self.members, self.instruction_tokens, self.turns)
@@ -44,7 +46,7 @@ class Question:
     def bases(self) -> list[BasePlan]:
         units = units_of(self.config, self.machine)
         apart = fully_trained(self.rounds())
-        return bases_of(self.members, units.dtype_width, self.size, apart)
+        return bases_of(self.members, units.dtype_width, self.size, apart, self.sizes)
 
     def placement(self) -> Placement:
         units = units_of(self.config, self.machine)
