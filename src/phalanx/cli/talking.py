@@ -124,7 +124,7 @@ class _Screen:
                 self._write("\n")
                 _note(False, "(the stream broke off; this is the whole answer)")
             self._write(text)
-        if shown or text:
+        if (text or shown) and not (text or shown).endswith("\n"):
             self._write("\n")
         if mixed.response is not None and mixed.response.truncated:
             _note(quiet, "(cut off at mixture.aggregate.max_new_tokens)")
