@@ -41,7 +41,8 @@ class Bench:
     """What builders work with, and what they leave beside their answers.
 
     ``teachers`` are whose answers the baselines learn: the configured members of the mixture, not
-    the students that have joined it. ``counts`` become metrics; the duels and what follows are those of ``best_of``.
+    the students that have joined it. ``counts`` become metrics; the duels and what follows are
+    those of ``best_of``.
     """
 
     iteration: Iteration
