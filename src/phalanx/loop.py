@@ -169,7 +169,7 @@ def _files_behind(config: Config) -> list[str]:
     Base weights are not read for this: they are large, and a base that changed under its name
     shows in its answers only.
     """
-    paths = [config.judge.template]
+    paths = [config.judge.template, config.mixture.template, config.reward.criteria]
     paths += [str(m.model).removeprefix("script:") for m in config.pool.members if m.model]
     recruit_data = config.pool.recruit.data if config.pool.recruit else None
     paths.append(recruit_data)
