@@ -63,7 +63,10 @@ def test_kill_in_every_stage_of_moaa_on_the_scripted_engine(tmp_path):
 
 @pytest.mark.slow
 def test_kill_in_every_stage_of_moaa_with_real_training(tmp_path):
-    """Stage sft trains all weights (a base of the student's own), stage dpo an adapter on it."""
+    """Stage sft trains all weights (a base of the student's own), stage dpo an adapter on it.
+
+    In one order each, since a random model contradicts itself in two, and nobody would learn.
+    """
     base = make_tiny(tmp_path / "base", seed=1, context=4096)
     adapter = make_adapter(base, tmp_path / "adapter", rank=4, seed=2)
     rows = tmp_path / "rows.jsonl"
@@ -109,6 +112,7 @@ reward:
   num_criteria: 1
   verdict: options
   samples: 2
+  both_orders: false
   evaluate: {{max_new_tokens: 4, top_k: 20}}
   sample: {{temperature: 1.0, max_new_tokens: 4, top_k: 20}}
 pairs: {{truncated: allow}}
