@@ -332,6 +332,19 @@ def test_who_scores_a_search(search: dict[str, Any], words: str) -> None:
     assert words in "".join(faults)
 
 
+def test_a_search_scores_no_pairs_and_tries_a_sound_mixture() -> None:
+    tasks = {"tasks": [{"name": "t", "source": "builtin:skills"}]}
+    pairs: dict[str, Any] = {"judge": {"protocol": "pairwise"}, "evaluate": tasks}
+    judged = {"metric": "judge", "judge": "ada"}
+    (fault,) = for_purpose("search", sound(SCORER, search=judged, **pairs))
+    assert "judge.protocol: pairwise compares two answers" in fault
+    scored = {"metric": "reward", "judge": "scorer"}
+    assert for_purpose("search", sound(SCORER, search=scored, **pairs)) == []
+    typo = sound(SCORER, mixture={"proposers": ["x"]}, evaluate=tasks)
+    (fault,) = for_purpose("search", typo)
+    assert "mixture.proposers: there is no member 'x'" in fault
+
+
 def test_files_are_looked_into(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("Make one of them.", encoding="utf-8")
     (tmp_path / "list.yaml").write_text("- accuracy\n", encoding="utf-8")

@@ -9,7 +9,18 @@ from typing import Literal
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
-from phalanx.config.mixing import pool_settings, proposers_of, ranker_of, students_of
+from phalanx.config.mixing import (
+    BUILDERS,
+    MIXTURE,
+    MOA,
+    TEACHER,
+    longest_answer,
+    pool_settings,
+    proposers_of,
+    ranker_of,
+    students_of,
+    teachers_of,
+)
 from phalanx.config.schema import (
     Config,
     MemberSettings,
@@ -20,9 +31,6 @@ from phalanx.config.schema import (
 
 Purpose = Literal["run", "mix", "judge", "synthesise", "search"]
 """What a configuration is for: a run, or one of the commands that ask members without one."""
-BUILDERS = ("mixture", "combined", "random", "best_of")
-"""Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
-TEACHER = "teacher:"
 SCORERS = ("reward", "scripted")
 """Engines that give rewards; a script says what it likes."""
 PROMPT_ROOM = 64
@@ -177,6 +185,8 @@ def _stages(config: Config) -> Iterator[Fault]:
             f"({', '.join(stages)}): the last one ends after {stages[last - 1]}"
         )
         yield Fault(("iterations",), text, "note")
+    instead = "a generation has each stage once; iterations counts stages"
+    yield from _twice(stages, ("moaa", "stages"), instead)
 
 
 def _students(config: Config) -> Iterator[Fault]:
@@ -229,10 +239,10 @@ def _data(config: Config, student: StudentSettings, path: Path) -> Iterator[Faul
 
 def _reward(config: Config, student: StudentSettings, path: Path) -> Iterator[Fault]:
     below = (*path, "reward")
-    if student.reward in ("none", "moa"):
+    if student.reward in ("none", MOA):
         return
     if student.reward not in _known(config):
-        known = ["moa", "none", *_known(config)]
+        known = [MOA, "none", *_known(config)]
         text = f"there is no reward {student.reward!r}; {did_you_mean(student.reward, known)}"
         yield Fault(below, text)
     else:
@@ -301,8 +311,8 @@ def _judges(config: Config) -> Iterator[Fault]:
 def _mixes_reward(config: Config) -> bool:
     """Whether the mixture is the reward of anybody."""
     students = students_of(config)
-    ranks = ranker_of(config) == "moa" and any(s.data == "best_of" for s in students)
-    compares = "dpo" in config.moaa.stages and any(s.reward == "moa" for s in students)
+    ranks = ranker_of(config) == MOA and any(s.data == "best_of" for s in students)
+    compares = "dpo" in config.moaa.stages and any(s.reward == MOA for s in students)
     return ranks or compares
 
 
@@ -328,10 +338,11 @@ def _helpers(config: Config) -> Iterator[Fault]:
     if settings.rewriter:
         yield from _writer(config, settings.rewriter, ("moaa", "rewriter"))
     ranker, path = ranker_of(config), ("moaa", "ranker")
-    if settings.ranker and ranker != "moa":
+    if settings.ranker and ranker != MOA:
         yield from _named(config, ranker, path)
     if ranker in _known(config) and any(s.data == "best_of" for s in students_of(config)):
         yield from _judge(config, ranker, path)
+        yield from _own_judge(config, ranker, path)
     compares = "dpo" in settings.stages and any(s.reward != "none" for s in students_of(config))
     if compares and config.reward.sample.temperature == 0:
         text = (
@@ -339,6 +350,23 @@ def _helpers(config: Config) -> Iterator[Fault]:
             "same, and make no pair; expected more, such as 0.8"
         )
         yield Fault(("reward", "sample", "temperature"), text)
+
+
+def _own_judge(config: Config, ranker: str, path: Path) -> Iterator[Fault]:
+    """The ranker of best_of is by default the aggregator, and so one of those that it ranks."""
+    if ranker not in teachers_of(config):
+        return
+    likes = (
+        ", and by judge.protocol: likelihood its own is likely to be the likeliest"
+        if config.judge.protocol == "likelihood"
+        else ""
+    )
+    given = "" if config.moaa.ranker else " (the default, mixture.aggregator)"
+    text = (
+        f"{ranker}{given} ranks the answers of best_of, and one of them is its own{likes}; name a "
+        "reward model, or a judge that is not in the mixture"
+    )
+    yield Fault(path, text, "note")
 
 
 def _lengths(config: Config) -> Iterator[Fault]:
@@ -353,9 +381,11 @@ def _lengths(config: Config) -> Iterator[Fault]:
         )
     if train.method == "none":
         return
-    written = config.mixture.aggregate.max_new_tokens
-    if "sft" in stages and total < written + PROMPT_ROOM:
-        yield _too_short("sft", total, "mixture.aggregate.max_new_tokens", written)
+    students = students_of(config)
+    learned = [s.data for s in students if s.data != "none"] if students else [MIXTURE]
+    for key, written in dict.fromkeys(longest_answer(config, data) for data in learned):
+        if "sft" in stages and total < written + PROMPT_ROOM:
+            yield _too_short("sft", total, key, written)
     written = config.reward.sample.max_new_tokens
     if "dpo" in stages and train.max_length < written + PROMPT_ROOM:
         yield _too_short("train", train.max_length, "reward.sample.max_new_tokens", written)
@@ -427,6 +457,8 @@ def _search(config: Config) -> Iterator[Fault]:
     elif config.evaluate.dev_share == 0:
         text = "0 leaves no dev rows, on which a search is scored; use more, such as 0.3"
         yield Fault(("evaluate", "dev_share"), text)
+    if config.mixture.aggregator:
+        yield from _mixture(config)  # it is tried, too
     if search.metric == "accuracy":
         return
     if not search.judge:
@@ -440,5 +472,11 @@ def _search(config: Config) -> Iterator[Fault]:
     if search.metric == "reward" and member.engine not in SCORERS:
         text = f"{member.name} is no reward model (engine: reward); name one, or use metric: judge"
         yield Fault(path, text)
+    elif config.judge.protocol == "pairwise" and member.engine != "reward":
+        text = (
+            f"pairwise compares two answers, and a search scores each alone, by {member.name}; use "
+            "judge.protocol: expected, rubric or likelihood"
+        )
+        yield Fault(("judge", "protocol"), text)
     elif search.metric == "judge":
         yield from _judge(config, search.judge, path)
