@@ -6,6 +6,18 @@ from itertools import chain
 
 from phalanx.config.schema import Config, MemberSettings, StudentSettings
 
+MIXTURE = "mixture"
+"""The name under which a mixture is measured and writes, and the builder of its answers."""
+MOA = "moa"
+"""The mixture as a judge, where the name of a member could stand."""
+RESERVED = (MIXTURE, MOA, "none")
+"""What settings and rows call a mixture or nobody: names that no member may have."""
+BUILDERS = (MIXTURE, "combined", "random", "best_of")
+"""Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
+TEACHER = "teacher:"
+USER_TURN_TOKENS = 512
+"""A rewritten user turn that is longer has run away from its task."""
+
 
 def pool_settings(config: Config) -> list[MemberSettings]:
     """Every member as it is set: those listed, then the recruits."""
@@ -38,6 +50,23 @@ def proposers_of(config: Config) -> tuple[tuple[str, ...], ...]:
     return (names,) * (settings.layers - 1)
 
 
+def teachers_of(config: Config) -> tuple[str, ...]:
+    """Everybody configured in the mixture, proposers first, each once: whom baselines learn from.
+
+    Students that join a mixture are none of them.
+    """
+    names = dict.fromkeys([*chain(*proposers_of(config)), config.mixture.aggregator])
+    return tuple(name for name in names if name)
+
+
+def longest_answer(config: Config, data: str) -> tuple[str, int]:
+    """(key, its value): the most tokens of an answer that a student with this data learns from."""
+    settings = config.mixture
+    if data == MIXTURE:
+        return "mixture.aggregate.max_new_tokens", settings.aggregate.max_new_tokens
+    return "mixture.propose.max_new_tokens", settings.propose.max_new_tokens
+
+
 def panel_of(config: Config) -> tuple[str, ...]:
     """Names of those that write evaluations for the reward of a mixture, each once.
 
@@ -63,5 +92,5 @@ def rewriter_of(config: Config) -> str:
 
 
 def ranker_of(config: Config) -> str:
-    """Who ranks the teachers' answers: a member's name, or "moa"."""
+    """Who ranks the teachers' answers: a member's name, or :data:`MOA`."""
     return config.moaa.ranker or config.mixture.aggregator
