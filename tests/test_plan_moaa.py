@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from phalanx.config import Config
+from phalanx.config.schema import StudentSettings
 from phalanx.config.starter import starter
 from phalanx.errors import ConfigError
 from phalanx.methods import METHODS
 from phalanx.plan import Plan, check, make_plan, plan_for, require
 from phalanx.plan.machines import machine_named
 from phalanx.plan.rounds import Round
-from phalanx.plan.stages import measuring_of, rounds_of
+from phalanx.plan.stages import measuring_of, rankers_of, rounds_of
 from phalanx.pool import members_from
 from phalanx.types import (
     Instruction,
@@ -231,6 +232,38 @@ def test_students_propose_from_the_second_generation_on() -> None:
         assert names == [("sft", 3), ("dpo", 3)]
 
 
+@pytest.mark.parametrize("baseline", ["combined", "best_of", "teacher:bob"])
+def test_baselines_do_not_learn_from_students_that_have_joined(baseline: str) -> None:
+    config = with_students(moaa(iterations=4, moaa=students("mixture", baseline)))
+    *_, sft = rounds_of(config, members_from(config), 20)
+    assert sft.name == "sft, students propose"
+    assert planned(sft) == pytest.approx(dict(asked_in(config, 3)))
+    members = trainable(iterations=4, moaa=students("mixture", baseline))
+    rows = {"combined": 5 * 3}.get(baseline, 5)
+    (tune,) = rounds_of(members, members_from(with_students(members)), 20)[-1].trainings
+    assert tune.examples == {"pat": 5, "s1": rows}
+
+
+def test_a_stage_takes_no_instruction_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"instruction": "What of {n}?"}}\n' for n in range(4)), "utf-8")
+    source = {"source": str(path)}
+    plan = plan_of(instructions=source)
+    sft, dpo = plan.rounds
+    assert (sft.instructions, dpo.instructions) == (4, 4)
+    assert planned(sft)["cora", "aggregate"] == 4
+    assert (sft.trainings[0].examples, dpo.trainings[0].examples) == ({"pat": 4}, {"pat": 4})
+    (note,) = [note for note in plan.notes if note.startswith("instructions:")]
+    assert note == (
+        "instructions: 4, fewer than moaa.sft_instructions = 5: a stage takes all of them, and "
+        "none twice"
+    )
+    longer = plan_of(iterations=4, instructions=source)
+    again = [note for note in longer.notes if "met again" in note]
+    assert len(again) == 2
+    assert "4, fewer than the 10 that moaa.sft_instructions asks for in all" in again[0]
+
+
 def test_tokens_by_hand() -> None:
     config = moaa(
         mixture={
@@ -275,6 +308,26 @@ def test_what_students_learn_from() -> None:
     assert combined.rounds[1].trainings == ()
     assert plan_of(train={"method": "none"}).learners == ()
     assert all(not one.trainings for one in make_plan(moaa()).rounds)
+
+
+def test_tokens_to_learn_are_those_of_the_answers_that_are_learned() -> None:
+    lengths = {"propose": {"max_new_tokens": 100}, "aggregate": {"max_new_tokens": 60}}
+
+    def learned(*data: str, turns: float = 1.0) -> tuple[float, int]:
+        settings = students(*data)
+        for one in settings["students"]:
+            one["reward"] = "none"
+        config = with_students(trainable(mixture=lengths, moaa=settings))
+        (tune,) = rounds_of(config, members_from(config), 20, turns)[0].trainings
+        return tune.tokens / config.sft.epochs, tune.long
+
+    assert learned("mixture")[0] == 5 * (20 + 60)
+    assert learned("random")[0] == 5 * (20 + 100)
+    assert learned("combined")[0] == 15 * (20 + 100)
+    assert learned("mixture", "combined")[0] == pytest.approx(5 * 80 + 15 * 120)
+    assert learned("mixture", "combined")[1] == learned("combined")[1] > learned("mixture")[1]
+    # Of two turns the second one has the first, and its teacher's answer, in front of it.
+    assert learned("random", turns=2.0)[0] == pytest.approx(10 * (20 + (20 + 100) / 2 + 100))
 
 
 def test_evaluation_asks_the_unchanged_once() -> None:
@@ -367,6 +420,15 @@ def test_a_reward_model_is_beside_the_base_that_answers() -> None:
     assert planned(plan.rounds[1])["scorer", "judge"] == 4 * 5
     assert plan.times is not None
     assert plan.times.rounds[1].each["judge"] > 0
+    (note,) = [note for note in plan.notes if note.startswith("scorer:")]
+    assert "a stage dpo is planned for a model that scores each response alone, 5 requests" in note
+    assert note.endswith("a ranker of pairs, such as PairRM, is sent 20")
+    ranks = config.moaa.model_copy(update={"ranker": "scorer", "students": [
+        StudentSettings(name="pat", data="best_of", reward="ada")]})  # fmt: skip
+    (note,) = rankers_of(config.model_copy(update={"moaa": ranks}))
+    assert "a stage sft" in note
+    assert note.endswith("is sent 6")
+    assert list(rankers_of(moaa())) == []
 
 
 def test_money_of_endpoints() -> None:
@@ -401,12 +463,18 @@ def test_conversations_are_measured(tmp_path: Path) -> None:
         lines.append(f'{{"messages": [{said}]}}\n')
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(lines), encoding="utf-8")
-    config = moaa(instructions={"source": str(path), "column": "messages"})
-    plan = make_plan(config)
+    source = {"instructions": {"source": str(path), "column": "messages"}}
+    plan = make_plan(moaa(**source))
     assert (plan.instructions.count, plan.instructions.turns) == (4, 2)
     assert plan.instructions.tokens == 10
-    assert planned(plan.rounds[0])["cora", "fit"] == 5
-    assert any("4, fewer than the 5 that moaa.sft_instructions" in note for note in plan.notes)
+    assert planned(plan.rounds[0])["cora", "fit"] == 4
+    first = "instructions: some have several user turns; "
+    assert f"{first}a stage dpo uses the first one alone" in plan.notes
+    alone = moaa(**source, moaa={"stages": ["sft"], "students": [{"name": "pat"}]})
+    assert not any(first in note for note in make_plan(alone).notes)
+    duels = make_plan(moaa(**source, method="sparta", match={"duels": 2}))
+    assert f"{first}duels are about the first one alone" in duels.notes
+    assert not any(first in note for note in make_plan(moaa()).notes)
 
 
 @pytest.mark.parametrize("preset", ["moaa", "moaa-paper"])

@@ -86,6 +86,7 @@ def test_rules_of_duels_do_not_apply() -> None:
         ),
         ({"mixture": {"template": "no.txt"}}, "mixture.template: there is no file 'no.txt'"),
         ({"moaa": {"stages": []}}, "moaa.stages: is empty; expected sft, dpo, or both"),
+        ({"moaa": {"stages": ["sft", "sft", "dpo"]}, "iterations": 3}, "names sft 2 times"),
         ({"moaa": {"rewriter": "x"}}, "moaa.rewriter: there is no member 'x'"),
         ({"moaa": {"ranker": "x"}}, "moaa.ranker: there is no member 'x'"),
         ({"moaa": {"students": [{"name": "p"}]}}, "there is no member 'p'"),
@@ -132,6 +133,27 @@ def test_one_fault(changes: dict[str, Any], words: str) -> None:
         ({"iterations": 3}, "3 stages are no whole number of generations of 2 (sft, dpo)"),
         ({"moaa": {"students": []}, "mixture": {"proposers": []}}, "nor are mixture.proposers"),
         ({"sft": {"max_length": 2048}}, "a response of mixture.aggregate.max_new_tokens = 2048"),
+        (
+            {
+                "sft": {"max_length": 2048},
+                "mixture": {"aggregate": {"max_new_tokens": 16}},
+                "moaa": student(data="teacher:ada"),
+            },
+            "a response of mixture.propose.max_new_tokens = 2048",
+        ),
+        (
+            {"moaa": student(data="best_of")},
+            "moaa.ranker: cora (the default, mixture.aggregator) ranks the answers of best_of, and "
+            "one of them is its own; name a reward model",
+        ),
+        (
+            {
+                "moaa": student(data="best_of") | {"ranker": "ada"},
+                "judge": {"protocol": "likelihood"},
+            },
+            "moaa.ranker: ada ranks the answers of best_of, and one of them is its own, and by "
+            "judge.protocol: likelihood",
+        ),
         ({"train": {"max_length": 2048}}, "a response of reward.sample.max_new_tokens = 2048"),
         ({"reward": {"tie_below": 0.2}}, "has no effect on written verdicts"),
         ({"mixture": {"samples": 2, "propose": {"temperature": 0}}}, "are all the same"),
@@ -157,6 +179,38 @@ def test_what_is_not_used_is_not_asked_for() -> None:
     assert rules.faults(sound(moaa=student(reward="none"), reward=greedy)) == []
     short = sound(train={"method": "none", "max_length": 64}, sft={"max_length": 64})
     assert rules.notes(short) == []
+
+
+def test_a_ranker_that_has_no_answer_among_them_is_not_noted() -> None:
+    ranks = student(data="best_of") | {"ranker": "scorer"}
+    assert rules.notes(sound(SCORER, moaa=ranks)) == []
+    assert rules.notes(sound(moaa={**ranks, "ranker": "moa"})) == []
+    assert rules.notes(sound(moaa={"ranker": "ada"})) == []
+
+
+def test_lengths_are_those_of_what_each_student_learns() -> None:
+    both = {"students": [{"name": "pat"}, {"name": "eve", "data": "random", "reward": "none"}]}
+    config = sound({"name": "eve"}, moaa=both, sft={"max_length": 2048})
+    assert len(rules.notes(config)) == 2
+    short = {"propose": {"max_new_tokens": 16}, "aggregate": {"max_new_tokens": 16}}
+    settings = config.mixture.model_validate(config.mixture.model_dump() | short)
+    assert rules.notes(config.model_copy(update={"mixture": settings})) == []
+    # A student that learns from the mixture alone does not learn what proposers write.
+    proposed = {"aggregate": {"max_new_tokens": 16}}
+    assert rules.notes(sound(sft={"max_length": 2048}, mixture=proposed)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("mixture", "a mixture"), ("moa", "a mixture"), ("none", "nobody")]
+)
+def test_nobody_is_called_as_mixtures_are(name: str, words: str) -> None:
+    (fault,) = rules.faults(sound({"name": name}))
+    assert fault.startswith("pool.members.")
+    assert f"{name} is what settings and results call {words}; give the member another" in fault
+    recruit = {"data": "builtin:skills", "specialists": {name: ["addition"]}}
+    pool = {"base": BASE, "members": POOL, "recruit": recruit}
+    (fault,) = rules.faults(sound(pool=pool))
+    assert fault.startswith(f"pool.recruit.specialists.{name}: {name} is what settings")
 
 
 def test_nobody_left_to_teach() -> None:

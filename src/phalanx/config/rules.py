@@ -15,6 +15,7 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
+from phalanx.config.mixing import RESERVED
 from phalanx.config.rules_devices import check_devices
 from phalanx.config.rules_moaa import (
     Purpose,
@@ -124,6 +125,9 @@ def _pool_there(config: Config, complete: bool) -> Iterator[Fault]:
 
 
 def _names(config: Config) -> Iterator[Fault]:
+    for position, member in enumerate(config.pool.members):
+        if member.name in RESERVED:
+            yield Fault(("pool", "members", position, "name"), _reserved(member.name))
     for name, count in Counter(member.name for member in config.pool.members).items():
         if count > 1:
             yield Fault(("pool", "members"), f"the name {name} is given to {count} members")
@@ -133,6 +137,11 @@ def _names(config: Config) -> Iterator[Fault]:
         if count > 1 and len(same) > 1:
             words = " and ".join(same)
             yield Fault(("pool", "members"), f"{words} differ only in case; folders may not")
+
+
+def _reserved(name: str) -> str:
+    meant = "nobody" if name == "none" else "a mixture"
+    return f"{name} is what settings and results call {meant}; give the member another name"
 
 
 def _weights(config: Config) -> Iterator[Fault]:
@@ -289,6 +298,8 @@ def _recruits(config: Config) -> Iterator[Fault]:
         below = (*path, "specialists", name)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
             yield Fault(below, f"{name!r} is not a short name of letters, digits, dot, dash, _")
+        if name in RESERVED:
+            yield Fault(below, _reserved(name))
         if name in members:
             yield Fault(below, f"{name} is already the name of a member")
         if not domains:

@@ -26,7 +26,7 @@ from phalanx.plan.placement import Placement
 from phalanx.plan.rounds import Round
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
-from phalanx.plan.stages import measuring_of
+from phalanx.plan.stages import measuring_of, rankers_of
 from phalanx.plan.units import unit_faults
 from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
@@ -151,7 +151,9 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     instructions = _instructions(config)
     tokens = instructions.tokens
     size = PAPER_SIZE if duels and not complete else None
-    question = Question(config, members, machine, tokens, size, instructions.turns)
+    question = Question(
+        config, members, machine, tokens, size, instructions.turns, instructions.count
+    )
     placement, bases, rounds = question.placement(), question.bases(), question.rounds()
     faults = [*unit_faults(config, placement.units), *memory_faults(question, placement)]
     if not complete and machine.here:  # a preset alone: nobody has said yet where it is to run
@@ -162,6 +164,9 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     endpoints = endpoints_of(config, members, rounds, measuring)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
+    notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
+    if not duels:
+        notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
     contestants = pool.contestants(members)
     evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
@@ -191,7 +196,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         assumption=speed.words(placement.units, served),
         writes_verdicts=judged,
         assumed="" if complete else _assumed(duels),
-        notes=(*notes, *_short_of(config, instructions), *small_batches(question, placement)),
+        notes=(*notes, *small_batches(question, placement)),
     )
 
 
@@ -275,12 +280,7 @@ def _short_of(config: Config, instructions: Instructions) -> list[str]:
     if count is None:
         return []
     if config.method == "moaa":
-        return [
-            f"instructions: {count:,}, fewer than the {needed:,} that {key} asks for in all: some "
-            "are met again"
-            for key, needed in _wanted(config).items()
-            if count < needed
-        ]
+        return _short_of_stages(config, count)
     needed = config.match.duels * config.iterations
     if count >= needed:
         return []
@@ -290,6 +290,31 @@ def _short_of(config: Config, instructions: Instructions) -> list[str]:
             "some are duelled over more than once in an iteration"
         ]
     return [f"instructions: {count} for {needed} duels in all: later iterations meet some again"]
+
+
+def _short_of_stages(config: Config, count: int) -> list[str]:
+    """A stage takes no instruction twice; later generations may meet some again."""
+    notes = []
+    for key, needed in _wanted(config).items():
+        each = getattr(config.moaa, key.removeprefix("moaa."))
+        if count < each:
+            text = f"fewer than {key} = {each:,}: a stage takes all of them, and none twice"
+            notes.append(f"instructions: {count:,}, {text}")
+        if count < needed and needed > each:
+            text = f"fewer than the {needed:,} that {key} asks for in all: some are met again"
+            notes.append(f"instructions: {count:,}, {text}")
+    return notes
+
+
+def _first_turns(config: Config, instructions: Instructions) -> list[str]:
+    """A note where later turns of conversations are not used."""
+    if instructions.turns <= 1:
+        return []
+    if config.method != "moaa":
+        return ["instructions: some have several user turns; duels are about the first one alone"]
+    if not any(key.startswith("moaa.dpo") for key in _wanted(config)):
+        return []
+    return ["instructions: some have several user turns; a stage dpo uses the first one alone"]
 
 
 def _evaluation_items(config: Config) -> int:

@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from math import ceil
 
 from phalanx.collective.ranking import most_comparisons
-from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
+from phalanx.config.mixing import (
+    MIXTURE,
+    MOA,
+    TEACHER,
+    USER_TURN_TOKENS,
+    longest_answer,
+    panel_of,
+    pool_settings,
+    ranker_of,
+    rewriter_of,
+    selector_of,
+    teachers_of,
+    verdict_of,
+)
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.config.staging import joining, lesson, stage_of
 from phalanx.plan.rounds import (
@@ -35,18 +48,23 @@ CRITERIA_TOKENS = 400
 """Tokens of the list of criteria, and of the question which ones matter."""
 CHOSEN_TOKENS = 25
 """Tokens of a criterion as evaluators see it."""
-USER_TURN_TOKENS = 512
-"""Most tokens of a user turn that is rewritten."""
-TEACHER = "teacher:"
 
 Tokens = tuple[float, float]
 """(at most, usually)."""
 
 
 def rounds_of(
-    config: Config, members: Sequence[Member], instruction_tokens: int, turns: float = 1.0
+    config: Config,
+    members: Sequence[Member],
+    instruction_tokens: int,
+    turns: float = 1.0,
+    available: int | None = None,
 ) -> tuple[Round, ...]:
-    """The rounds of a run, by its method. ``turns``: user turns of an instruction, on average."""
+    """The rounds of a run, by its method. ``turns``: user turns of an instruction, on average.
+
+    ``available``: how many instructions there are, where that is known: a stage of moaa takes none
+    of them twice.
+    """
     if config.method != "moaa":
         return duel_rounds(config, members, instruction_tokens)
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -54,7 +72,7 @@ def rounds_of(
         kind = stage_of(config, number).kind
         key = (kind, joining(config, number) if kind == "sft" else ())
         counts[key] = counts.get(key, 0) + 1
-    stages = _Stages(config, tuple(members), instruction_tokens, turns)
+    stages = _Stages(config, tuple(members), instruction_tokens, turns, available)
     return tuple(
         stages.sft(count, joined) if kind == "sft" else stages.dpo(count)
         for (kind, joined), count in counts.items()
@@ -66,10 +84,23 @@ def layers_of(config: Config, joined: Sequence[str] = ()) -> tuple[tuple[str, ..
     return tuple(tuple(dict.fromkeys([*layer, *joined])) for layer in proposers_of(config))
 
 
-def teachers_of(config: Config, joined: Sequence[str] = ()) -> tuple[str, ...]:
-    """Everybody in the mixture, proposers first."""
-    names = [name for layer in layers_of(config, joined) for name in layer]
-    return tuple(dict.fromkeys([*names, config.mixture.aggregator]))
+def rankers_of(config: Config) -> Iterator[str]:
+    """What a reward model is sent where it compares two responses: only its files say that."""
+    engines = {member.name: member.engine for member in pool_settings(config)}
+    kinds = {stage_of(config, number + 1).kind for number in range(config.iterations)}
+    asked: dict[tuple[str, str], int] = {}
+    if "sft" in kinds and any(s.data == "best_of" for s in students_of(config)):
+        asked["sft", ranker_of(config)] = len(teachers_of(config))
+    if "dpo" in kinds:
+        asked |= {("dpo", s.reward): config.reward.samples for s in students_of(config)}
+    for (kind, name), candidates in asked.items():
+        pairs = most_comparisons(config.reward.ranking, candidates)
+        if engines.get(name) == "reward" and pairs:
+            yield (
+                f"{name}: a stage {kind} is planned for a model that scores each response alone, "
+                f"{candidates} requests for each instruction; a ranker of pairs, such as PairRM, "
+                f"is sent {2 * pairs}"
+            )
 
 
 def mixing(
@@ -119,6 +150,7 @@ class _Stages:
     members: tuple[Member, ...]
     tokens: int
     turns: float
+    available: int | None = None
 
     @property
     def students(self) -> tuple[StudentSettings, ...]:
@@ -129,9 +161,15 @@ class _Stages:
         """User turns after the first."""
         return max(0.0, self.turns - 1)
 
-    def conversation(self, answered: float) -> Tokens:
+    def instructions(self, kind: str) -> int:
+        """Instructions of a stage: as many as it wants, but none twice."""
+        settings = self.config.moaa
+        wanted = settings.sft_instructions if kind == "sft" else settings.dpo_instructions
+        return wanted if self.available is None else min(wanted, self.available)
+
+    def conversation(self, answered: float, data: str = MIXTURE) -> Tokens:
         """A user turn and what stood before it, after ``answered`` answers on average."""
-        most, usual = _usual(self.config.mixture.aggregate.max_new_tokens)
+        most, usual = _usual(longest_answer(self.config, data)[1])
         return (
             self.tokens + answered * (self.tokens + most),
             self.tokens + answered * (self.tokens + usual),
@@ -140,22 +178,23 @@ class _Stages:
     # sft -----------------------------------------------------------------------------------------
 
     def sft(self, count: int, joined: tuple[str, ...]) -> Round:
-        config, number = self.config, self.config.moaa.sft_instructions
+        config, number = self.config, self.instructions("sft")
         builders = {student.data for student in self.students} - {"none"}
         layers, prompt = layers_of(config, joined), self.conversation(self.later / 2)
+        alone = self.conversation(self.later / 2, "best_of")
         demands: list[Demand] = []
-        if "mixture" in builders:
+        if MIXTURE in builders:
             last = config.mixture.aggregate.max_new_tokens
             demands += mixing(config, layers, number * self.turns, prompt, last)
-        teachers = teachers_of(config, joined)
-        demands += self._teachers(builders, layers, teachers, prompt)
+        teachers = teachers_of(config)
+        demands += self._teachers(builders, layers, teachers, alone)
         if "best_of" in builders:
             answers = _usual(config.mixture.propose.max_new_tokens)
             groups = number * self.turns
-            demands += self._ranking(ranker_of(config), groups, len(teachers), prompt, answers)
+            demands += self._ranking(ranker_of(config), groups, len(teachers), alone, answers)
         demands += self._mending(builders, teachers)
         name = "sft, students propose" if joined else "sft"
-        trainings = self._tuning(teachers, prompt)
+        trainings = self._tuning(len(teachers))
         return Round(name, count, tuple(demands), trainings, number)
 
     def _teachers(
@@ -166,8 +205,8 @@ class _Stages:
         prompt: Tokens,
     ) -> Iterator[Demand]:
         """Answers of single teachers that are no proposals of the mixture's first layer."""
-        settings, number = self.config.mixture, self.config.moaa.sft_instructions
-        proposing = set(layers[0]) if layers and "mixture" in builders else set()
+        settings, number = self.config.mixture, self.instructions("sft")
+        proposing = set(layers[0]) if layers and MIXTURE in builders else set()
         best = float("best_of" in builders)
         names = dict.fromkeys([*teachers, *(b.removeprefix(TEACHER) for b in sorted(builders)
                                             if b.startswith(TEACHER))])  # fmt: skip
@@ -188,14 +227,14 @@ class _Stages:
     def _mending(self, builders: set[str], teachers: Sequence[str]) -> Iterator[Demand]:
         """Does the next user turn fit, and if not, what would."""
         config = self.config
-        if not self.later or config.moaa.multi_turn == "faithful":
+        if not builders or not self.later or config.moaa.multi_turn == "faithful":
             return
         single = {b.removeprefix(TEACHER) for b in builders if b.startswith(TEACHER)}
         names = dict.fromkeys([*teachers, *single])
         courses = sum(self._own_conversations(name, builders, teachers) for name in names)
-        courses += ("mixture" in builders) + ("best_of" in builders)
-        asked = config.moaa.sft_instructions * self.later * courses
-        most, usual = self.conversation(self.turns / 2)
+        courses += (MIXTURE in builders) + ("best_of" in builders)
+        asked = self.instructions("sft") * self.later * courses
+        most, usual = max(self.conversation(self.turns / 2, data) for data in builders)
         read = (most + PROMPT_TOKENS, usual + PROMPT_TOKENS)
         member = rewriter_of(config)
         yield self._options(member, "fit", asked, read)
@@ -208,28 +247,32 @@ class _Stages:
         unguided = self.config.judge.max_new_tokens
         return Demand(member, purpose, requests, read[0], 0, read[1], 0, 0, unguided=unguided)
 
-    def _tuning(self, teachers: Sequence[str], prompt: Tokens) -> tuple[Training, ...]:
-        config = self.config
-        rows = {s.name: config.moaa.sft_instructions * self.turns for s in self.students}
+    def _tuning(self, teachers: int) -> tuple[Training, ...]:
+        """Tokens of an example are the mean over those of all students."""
+        config, rows = self.config, self.instructions("sft") * self.turns
         able = {member.name for member in trained(config, self.members)}
-        examples = {
-            s.name: ceil(rows[s.name] * (len(teachers) if s.data == "combined" else 1))
-            for s in self.students
-            if s.data != "none" and s.name in able
-        }
-        if not examples:
+        learning = [s for s in self.students if s.data != "none" and s.name in able]
+        if not learning:
             return ()
-        most, usual = _usual(config.mixture.aggregate.max_new_tokens)
-        long = long_text(config.sft, prompt[1], most)
-        return (
-            Training("tune", config.sft, examples, 1, prompt[0] + most, prompt[1] + usual, long),
-        )
+        examples = {
+            s.name: ceil(rows * (teachers if s.data == "combined" else 1)) for s in learning
+        }
+        most = usual = 0.0
+        long = 0
+        for student in learning:
+            prompt = self.conversation(self.later / 2, student.data)
+            written = _usual(longest_answer(config, student.data)[1])
+            share = examples[student.name] / sum(examples.values())
+            most += share * (prompt[0] + written[0])
+            usual += share * (prompt[1] + written[1])
+            long = max(long, long_text(config.sft, prompt[1], written[0]))
+        return (Training("tune", config.sft, examples, 1, most, usual, long),)
 
     # dpo -----------------------------------------------------------------------------------------
 
     def dpo(self, count: int) -> Round:
         config, settings = self.config, self.config.reward
-        number = config.moaa.dpo_instructions
+        number = self.instructions("dpo")
         learning = [student for student in self.students if student.reward != "none"]
         prompt = (float(self.tokens), float(self.tokens))
         most, usual = _usual(settings.sample.max_new_tokens)
@@ -264,7 +307,7 @@ class _Stages:
         """Best and worst of each group of responses; ``times`` groups share an instruction."""
         config = self.config
         pairs = groups * times * most_comparisons(config.reward.ranking, candidates)
-        if judge == "moa":
+        if judge == MOA:
             yield from self._panel(groups, pairs, prompt, response)
             return
         engine = {member.name: member.engine for member in self.members}.get(judge)
@@ -352,7 +395,7 @@ def _measured_again(
     for number in measured:
         joined = joining(config, number + 1) if moaa else ()
         layers = layers_of(config, joined)
-        new = learning & set(teachers_of(config, joined))
+        new = learning & {*teachers_of(config), *joined}
         if new:
             last_tokens = config.evaluate.max_new_tokens
             yield from mixing(

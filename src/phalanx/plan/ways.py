@@ -37,11 +37,14 @@ class Question:
     instruction_tokens: int
     size: Size | None = None
     turns: float = 1.0
+    available: int | None = None
     sizes: dict[str, Size] = field(default_factory=dict, compare=False, repr=False)
     """Of bases looked at so far, by all that differ from this in something else."""
 
     def rounds(self) -> tuple[Round, ...]:
-        return rounds_of(self.config, self.members, self.instruction_tokens, self.turns)
+        return rounds_of(
+            self.config, self.members, self.instruction_tokens, self.turns, self.available
+        )
 
     def bases(self) -> list[BasePlan]:
         units = units_of(self.config, self.machine)
