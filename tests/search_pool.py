@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,10 +65,19 @@ search: {{items: 18, max_proposers: 3, max_layers: 3{search}}}
 class Pool:
     """The engine: no script can read the proposals, which stand in the system message."""
 
-    def __init__(self, *, dies_after: int | None = None, broken: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        dies_after: int | None = None,
+        broken: str = "",
+        tries: int = 1,
+        flags: tuple[str, ...] = (),
+    ) -> None:
         self.calls: list[Request] = []
         self._left = dies_after
         self._broken = broken
+        self._tries = tries
+        self._flags = flags
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
         at = range(len(requests))
@@ -79,13 +89,20 @@ class Pool:
                 os.kill(os.getpid(), signal.SIGKILL)
             self._left -= 1
         self.calls += requests
-        return [self._one(request) for request in requests]
+        tried = Counter(request.id for request in self.calls)
+        return [
+            Response(request.id, error=Failure("timeout", "busy", transient=True))
+            if tried[request.id] < self._tries
+            else self._one(request)
+            for request in requests
+        ]
 
     def _one(self, request: Request) -> Response:
         if request.member.name == self._broken:
             return Response(request.id, error=Failure("refused", "not today"))
         if isinstance(request.want, Reward):
-            return Response(request.id, reward=-5.0 if UNKNOWN in request.want.response else 2.5)
+            reward = -5.0 if UNKNOWN in request.want.response else 2.5
+            return Response(request.id, reward=reward, flags=self._flags)
         assert isinstance(request.want, Sampling)
         told = request.messages[-1].content
         if request.purpose == "judge":

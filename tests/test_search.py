@@ -18,6 +18,7 @@ from phalanx.config import load
 from phalanx.errors import BudgetError, ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.pool import proposers_of
+from phalanx.progress import Silent
 from phalanx.report.trials import block, fragment, trials_table
 from phalanx.search import dev_items, search
 from phalanx.workshop import Workshop
@@ -117,6 +118,24 @@ def test_the_budget_is_never_exceeded_and_more_of_it_ends_the_same(
     assert contents(folder / "cut") == contents(folder / "whole")
 
 
+@settings(max_examples=6, deadline=None)
+@given(calls=st.integers(1, 300), tries=st.integers(2, 3))
+def test_every_try_counts_and_beyond_the_budget_are_second_tries_alone(
+    calls, tries, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("tries")
+    path, engine = write_config(folder), Pool(tries=tries)
+    given = ["search.trials=9", f"search.calls={calls}"]
+    found = run(path, folder / "cut", given, engine)
+    assert found.calls == len(engine.calls)
+    first = [request.id for request in engine.calls[:calls]]
+    assert {request.id for request in engine.calls} == set(first)
+    whole = run(path, folder / "whole", given[:1], Pool(tries=tries))
+    assert whole.trials[: len(found.trials)] == found.trials
+    if found.stopped:
+        assert whole.calls > calls
+
+
 def test_a_search_that_stopped_says_so_last_and_shows_what_there_is(tmp_path):
     found = run(write_config(tmp_path), tmp_path / "search", ["search.calls=60"])
     lines = drawn(found).rstrip().splitlines()
@@ -203,6 +222,27 @@ def test_the_configured_mixture_is_tried_too(tmp_path):
         assert found.trials[3].design == mine
 
 
+def test_a_mixture_of_members_that_do_not_contest_is_tried_too(tmp_path):
+    path = write_config(tmp_path, extra="mixture: {proposers: [ada, bob], aggregator: cora}")
+    text = path.read_text(encoding="utf-8")
+    quiet = "{name: cora, engine: scripted, roles: [judge]}"
+    path.write_text(text.replace("{name: cora, engine: scripted}", quiet), encoding="utf-8")
+    found = run(path, tmp_path / "search", ["search.trials=9"])
+    assert found.trials[3].design == BEST
+    assert choose(found.trials).best.design == BEST
+    config = load(path, ["moaa.students=[{name: ada}]"], purpose="search")
+    told = []
+
+    class Told(Silent):
+        def say(self, text):
+            told.append(text)
+
+    shop = Workshop(config, tmp_path / "other")
+    shop.use("scripted", Pool())
+    search(config, tmp_path / "other", workshop=shop, progress=Told())
+    assert any("The configured mixture is not tried" in line for line in told)
+
+
 def test_a_judge_scores_and_takes_no_part(tmp_path):
     path = write_config(tmp_path, search=", metric: judge, judge: judy", extra="judge: {low: 1}")
     found = run(path, tmp_path / "search", ["search.trials=30"])
@@ -232,6 +272,20 @@ def test_a_reward_model_scores_and_what_failed_has_no_score(tmp_path):
     alone = next(t for t in found.trials if t.design == Design((), "bob"))
     assert (alone.score, alone.num_scored) == (None, 0)
     assert not alone.complete
+
+
+def test_who_compares_pairs_is_refused_at_the_first_trial(tmp_path):
+    path = write_config(tmp_path, search=", metric: judge, judge: judy", extra="judge: {low: 1}")
+    config = load(path, purpose="search")
+    pairwise = config.judge.model_copy(update={"protocol": "pairwise"})
+    ranker = config.judge.model_copy(update={"protocol": "reward"})
+    for judge, flags in ((pairwise, ()), (ranker, ("ranker",))):
+        own = config.model_copy(update={"judge": judge})
+        shop, engine = Workshop(own, tmp_path / judge.protocol), Pool(flags=flags)
+        shop.use("scripted", engine)
+        with pytest.raises(ConfigError, match="judy compares pairs"):
+            search(own, tmp_path / judge.protocol, workshop=shop)
+        assert len(engine.calls) <= 2 * 18
 
 
 def test_without_dev_items_or_members_there_is_nothing_to_search(tmp_path):

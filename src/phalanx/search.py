@@ -31,8 +31,9 @@ from phalanx.collective.designs import (
     uniform,
 )
 from phalanx.collective.mixture import Mixed, mixture_from
-from phalanx.collective.referee import Candidate, rank_by
+from phalanx.collective.referee import RANKER, Candidate, rank_by
 from phalanx.config.schema import Config
+from phalanx.dispatch import MAX_ATTEMPTS
 from phalanx.errors import BudgetError, ConfigError, LedgerError, MissingPackage
 from phalanx.evaluate import MIXTURE, answers, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
@@ -78,6 +79,11 @@ def search(
                 f"Only {len(items)} dev items, not {config.search.items} (search.items): more rows "
                 "of evaluate.tasks, or a larger evaluate.dev_share, tell designs apart better"
             )
+        if config.mixture.aggregator and not configured(config, names):
+            place.progress.say(
+                "The configured mixture is not tried: students and search.judge take no part in "
+                "a search, and one of them has a part in it"
+            )
         work = _Search(place, config, items)
         stopped = ""
         try:
@@ -90,7 +96,7 @@ def search(
             trials=tuple(work.trials),
             metric=config.search.metric,
             num_dev_items=len(items),
-            calls=place.ledger.count("responses"),
+            calls=_sent(place.ledger),
             budget=config.search.calls,
             priced=any(one.price_in or one.price_out for one in config.endpoints),
             stopped=stopped,
@@ -100,16 +106,19 @@ def search(
 def candidates(config: Config) -> tuple[str, ...]:
     """Names of the members that designs are made of, in pool order.
 
-    Contestants; not the students, which are to learn from the mixture, and not whoever scores,
-    since nobody judges an answer that they had a part in. Raises ConfigError where nobody is
-    left, or where some have yet to be made.
+    Contestants, and whoever the configured mixture names; not the students, which are to learn
+    from the mixture, and not whoever scores, since nobody judges an answer that they had a part
+    in. Raises ConfigError where nobody is left, or where some have yet to be made.
     """
     students = {student.name for student in config.moaa.students}
     judge = config.search.judge if config.search.metric != "accuracy" else ""
+    named = {config.mixture.aggregator, *(n for layer in pool.proposers_of(config) for n in layer)}
     members = [
         member
-        for member in pool.contestants(pool.members_from(config))
-        if member.name not in students and member.name != judge
+        for member in pool.members_from(config)
+        if ("contest" in member.roles or member.name in named)
+        and member.name not in students
+        and member.name != judge
     ]
     refuse_unmade(config, members)
     if not members:
@@ -144,8 +153,9 @@ class _Meter:
     """The ``ask`` of one trial: stops before the budget is exceeded, knows what each request cost.
 
     What ``earlier`` trials asked is read from the ledger, failures included, and not sent again:
-    engines would answer it once more where it shares a batch with something new. Stored responses
-    count as sent, whichever start sent them; a failed request that is tried again counts once.
+    engines would answer it once more where it shares a batch with something new. Every try counts
+    as sent, whichever start sent it. How often a step's requests have to be tried is not known
+    before, so that the second tries of one step may go beyond the budget, and nothing else.
     """
 
     ask: Ask
@@ -174,8 +184,9 @@ class _Meter:
         if most is None:
             return
         ids = {request.id for request in owed}
-        new = len(ids) - len(self.ledger.responses(list(ids)))
-        sent = self.ledger.count("responses")
+        known = self.ledger.responses(list(ids))
+        settled = [r for r, tries in known.values() if r.error is None or tries >= MAX_ATTEMPTS]
+        new, sent = len(ids) - len(settled), _sent(self.ledger)
         if sent + new > most:
             raise _UsedUp(
                 f"search.calls is {most}: {sent} requests were sent, and the next step "
@@ -251,6 +262,11 @@ class _Search:
         )
 
 
+def _sent(ledger: Ledger) -> int:
+    """Requests sent so far, every try of each."""
+    return ledger.query("SELECT coalesce(sum(attempts), 0) AS sent FROM responses")[0]["sent"]
+
+
 def _trial_of(phase: str) -> int:
     """The number in "trial 3 propose 1"."""
     return int(phase.split()[1])
@@ -264,7 +280,10 @@ def _scores(
     config: Config,
 ) -> list[float | None]:
     """What each answer is worth. An item without an answer is wrong; where a member scores, an
-    answer that is missing or was not scored has no number."""
+    answer that is missing or was not scored has no number.
+
+    Raises ConfigError for a judge that compares pairs and scores no single answer.
+    """
     if config.search.metric == "accuracy":
         return [
             float(score(one.response.text or "", item).correct) if one.response else 0.0
@@ -277,8 +296,22 @@ def _scores(
         instruction = Instruction(item.id, item.instruction, item.domain)
         candidate = Candidate(MIXTURE, response.text or "", response.request_id, response.truncated)
         groups.append((instruction, (candidate,)))
-    place = ("search", config.seed)
-    found = rank_by(config.search.judge, groups, members, ask, config, place=place)
+    verdicts: list[Response] = []
+
+    def scored(phase: str, requests: Sequence[Request]) -> list[Response]:
+        replies = ask(phase, requests)
+        verdicts.extend(replies)
+        return replies
+
+    judge, place = config.search.judge, ("search", config.seed)
+    found = rank_by(judge, groups, members, scored, config, place=place)
+    usable = any(candidate.usable for _, (candidate,) in groups)
+    if any(RANKER in one.flags for one in verdicts) or (usable and not verdicts):
+        raise ConfigError(
+            f"search.judge: {judge} compares pairs, and a search scores every answer by itself; "
+            "name a reward model that scores single responses, or a judge with judge.protocol: "
+            "expected, rubric or likelihood"
+        )
     by_item = dict(zip(answered, (one.scores[0] for one in found.ranked), strict=True))
     return [by_item.get(at) for at in range(len(items))]
 
