@@ -43,6 +43,10 @@ _WHOLE = {
     "full_probabilities(probabilities, want) AS probabilities",
     "judgments": ", full_raw(raw, requests) AS raw",
 }
+# Tables of what follows from the responses of an iteration.
+_OF_ITERATION = (
+    "duels", "judgments", "outcomes", "reputations", "pairs", "demonstrations", "states",
+)  # fmt: skip
 # SQLite's variable limit is 32766 in current builds; stay far below it.
 _CHUNK = 5000
 # Ids are random, so every batch touches pages all over their index; most of it should stay in
@@ -317,9 +321,16 @@ class Ledger:
 
     # ---- iterations -----------------------------------------------------------------------
 
-    def record_iteration(self, number: int, result: IterationResult) -> None:
-        """Duels, judgments, outcomes, reputations, pairs, demonstrations, state: all at once."""
+    def record_iteration(
+        self, number: int, result: IterationResult, *, replace: bool = False
+    ) -> None:
+        """Duels, judgments, outcomes, reputations, pairs, demonstrations, state: all at once.
+
+        ``replace`` puts them in the place of what the iteration had.
+        """
         with self.transaction():
+            for table in _OF_ITERATION if replace else ():
+                self._db.execute(f"DELETE FROM {table} WHERE iteration = ?", (number,))
             self._insert("duels", _as.DUEL_COLUMNS, _as.duel_rows(number, result))
             self._insert("judgments", _as.JUDGMENT_COLUMNS, _as.judgment_rows(number, result))
             self._insert("outcomes", _as.OUTCOME_COLUMNS, _as.outcome_rows(number, result))
