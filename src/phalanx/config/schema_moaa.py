@@ -100,14 +100,14 @@ class StudentSettings(Section):
 
 class MoaaSettings(Section):
     stages: list[Literal["sft", "dpo"]] = ["sft", "dpo"]
-    """What one generation does, one stage an iteration. `iterations` counts stages: 4 of them are
-    two generations."""
+    """What one generation does, one stage an iteration, each at most once. `iterations` counts
+    stages: 4 of them are two generations."""
     students: list[StudentSettings] = []
     """Who learns, and from what; default: every learner that is not in the mixture."""
     sft_instructions: int = Field(1000, ge=1)
-    """Fresh instructions in a stage `sft`."""
+    """Fresh instructions in a stage `sft`; all of them, each once, where there are fewer."""
     dpo_instructions: int = Field(1000, ge=1)
-    """Fresh instructions in a stage `dpo`."""
+    """Fresh instructions in a stage `dpo`; all of them, each once, where there are fewer."""
     self_improve: Literal["join", "replace", "off"] = "join"
     """From the second generation on: `join`: students propose, too, and members of the mixture that
     have learned take the place of their old selves; `replace`: the latter alone; `off`: the mixture
@@ -120,7 +120,7 @@ class MoaaSettings(Section):
     """Says whether a user turn fits, and rewrites it; default: the aggregator."""
     ranker: str = ""
     """Who ranks the teachers' answers for `best_of`: a member, or `moa`; default: the aggregator
-    by `judge.protocol`."""
+    by `judge.protocol`, one of whose own answers is among them."""
     truncated: Literal["drop", "allow"] = "drop"
     """Answers that hit the token limit: not learned and counted, or learned without an end."""
 
