@@ -159,6 +159,7 @@ def test_a_moaa_run_measures_it_at_the_start_and_after_every_generation(tmp_path
     at = {name: sorted(r["iteration"] for r in rows if r["member"] == name)
           for name in ("mixture", "ada")}  # fmt: skip
     assert at == {"mixture": [0, 2, 4], "ada": [0, 1, 2, 3, 4]}
+    assert {r["iteration"] for r in rows if r["member"] == "cora"} == {0, 1, 2, 3, 4}, "a judge"
     who = {(row["iteration"], row["member"]) for row in proposed}
     assert who == {(0, "ada"), (0, "bob"), (2, "student")}, "nobody is asked twice"
     align(config, tmp_path / "run")

@@ -91,6 +91,25 @@ def test_roles() -> None:
     assert names(pool.judges_of(duel, pool.judges(made))) == ["cora", "dan"]
 
 
+def test_moaa_measures_its_teachers_and_students_whatever_their_roles() -> None:
+    members = [
+        {"name": "cora", "roles": ["judge"]},
+        {"name": "ada", "roles": ["judge"]},
+        {"name": "ruth", "roles": ["judge"]},
+        {"name": "dan", "roles": ["learn"]},
+        {"name": "bob", "roles": ["contest"]},
+    ]
+    settings = {
+        "pool": {"base": "org/b", "members": members},
+        "mixture": {"proposers": ["ada"], "aggregator": "cora"},
+        "moaa": {"students": [{"name": "dan"}]},
+    }
+    for method, names in (("moaa", ["cora", "ada", "dan", "bob"]), ("sparta", ["bob"])):
+        made = Config.model_validate({**settings, "method": method})
+        measured = pool.measured(made, pool.members_from(made))
+        assert [member.name for member in measured] == names, method
+
+
 def test_starting_reputations() -> None:
     made = config(base="org/b", members=[{"name": "ada", "reputation": 120}, {"name": "bob"}])
     assert pool.starting_reputations(made) == {"ada": 120}

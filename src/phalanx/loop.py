@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from phalanx import pool
-from phalanx.asking import Asking, stop_on_interrupt
+from phalanx.asking import Asking, files_behind, stop_on_interrupt
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
@@ -117,7 +116,7 @@ def open_run(session: Session) -> None:
     config, ledger = session.config, session.ledger
     read = instructions_from(config.instructions, seed=config.seed)
     session.instructions, session.items = read.instructions, load_tasks(config)
-    fingerprint = content_id(session.instructions, session.items, _files_behind(config))
+    fingerprint = content_id(session.instructions, session.items, files_behind(config))
     stored = ledger.get("config")
     if stored is not None and ledger.is_untouched():
         ledger.forget_start()  # nothing was answered yet, so there is nothing to be true to
@@ -161,28 +160,6 @@ def open_run(session: Session) -> None:
     recruits = {member.name for member in pool.recruits_from(config)}
     ready = [member for member in members if member.name not in recruits]
     ledger.record_start(facts, ready, session.instructions)
-
-
-def _files_behind(config: Config) -> list[str]:
-    """Hashes of the files that the configuration names and whose content decides results.
-
-    Base weights are not read for this: they are large, and a base that changed under its name
-    shows in its answers only.
-    """
-    paths = [config.judge.template, config.mixture.template, config.reward.criteria]
-    paths += [str(m.model).removeprefix("script:") for m in config.pool.members if m.model]
-    recruit_data = config.pool.recruit.data if config.pool.recruit else None
-    paths.append(recruit_data)
-    for member in config.pool.members:
-        if member.adapter:
-            folder = Path(member.adapter)
-            paths += [
-                str(folder / "adapter_config.json"),
-                str(folder / "adapter_model.safetensors"),
-            ]
-    files = [Path(path) for path in paths if path and not path.startswith(("builtin:", "hub:"))]
-    small = [path for path in files if path.suffix != ".gguf" and path.is_file()]
-    return [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in small]
 
 
 def _stored_config(folder: Path, stored: str) -> Config:
@@ -294,7 +271,7 @@ def measure(session: Session, number: int) -> None:
     ledger = session.ledger
     if not session.items or ledger.has_evaluation(number):
         return
-    members = pool.contestants(ledger.members(number))
+    members = pool.measured(session.config, ledger.members(number))
     ask = session.ask(number)
     mixture = mixture_after(session.config, ledger, number)
     if mixture is not None:

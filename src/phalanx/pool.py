@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.config.mixing import proposers_of, students_of
+from phalanx.config.mixing import proposers_of, students_of, teachers_of
 from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Duel, Member
 
 __all__ = [
     "DEFAULT_SCRIPT", "SCRIPT", "TRAINABLE", "contestants", "endpoint_of", "judges", "judges_of",
-    "learners", "members_from", "proposers_of", "recruits_from", "starting_reputations",
+    "learners", "measured", "members_from", "proposers_of", "recruits_from", "starting_reputations",
     "students_of", "with_role",
 ]  # fmt: skip
 
@@ -98,6 +98,18 @@ def judges(members: Sequence[Member]) -> tuple[Member, ...]:
 def learners(members: Sequence[Member]) -> tuple[Member, ...]:
     """Members that are trained, in pool order."""
     return with_role(members, "learn")
+
+
+def measured(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
+    """Members that evaluation measures, in pool order.
+
+    With ``moaa`` these are the contestants, and the mixture's members and the students whatever
+    their roles: results are compared with the best teacher, so none may be missing.
+    """
+    also: set[str] = set()
+    if config.method == "moaa":
+        also = {*teachers_of(config), *(student.name for student in students_of(config))}
+    return tuple(m for m in members if "contest" in m.roles or m.name in also)
 
 
 def with_role(members: Sequence[Member], role: str) -> tuple[Member, ...]:

@@ -37,7 +37,7 @@ from phalanx.plan.rounds import (
     writing,
 )
 from phalanx.plan.work import duel_rounds, judging, trained
-from phalanx.pool import contestants, proposers_of, students_of
+from phalanx.pool import measured, proposers_of, students_of
 from phalanx.types import Member
 
 AGGREGATE_TOKENS = 150
@@ -354,7 +354,7 @@ def measuring_of(
     both = (float(instruction_tokens), float(instruction_tokens))
     most = config.evaluate.max_new_tokens
     demands = []
-    for member in contestants(members):
+    for member in measured(config, members):
         count = items * (1 + _new_versions(config, member, learning))
         demands.append(writing(member.name, "evaluate", count, both, most))
     if config.evaluate.mixture and config.mixture.aggregator:
