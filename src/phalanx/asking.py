@@ -7,6 +7,7 @@ on the same folder goes on where it stopped.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from phalanx.config.compare import differences
 from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
 from phalanx.errors import ConfigError, Interrupted, LedgerError
-from phalanx.identity import canonical_json
+from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.progress import Silent
 from phalanx.types import Engine, Instruction, Member, Progress
@@ -95,13 +96,15 @@ def asking(
 ) -> Iterator[Asking]:
     """Open ``folder`` for one piece of work that is no run, or go on with it.
 
-    ``kind`` names the work ("mix", "judge", ...), ``inputs`` is a content id of what goes in,
-    ``facts`` are further texts to keep. Members are recorded at version 0.
+    ``kind`` names the work ("mix", "judge", ...), ``inputs`` is a content id of what goes in
+    besides the files that the configuration names, ``facts`` are further texts to keep. Members
+    are recorded at version 0.
 
     Raises LedgerError where the folder is in use, or holds other work, another configuration or
     other inputs.
     """
     folder = Path(folder)
+    inputs = content_id(inputs, files_behind(config))
     with (
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
@@ -142,8 +145,31 @@ def _refuse_other_work(
         )
     if ledger.get("inputs") != inputs:
         raise LedgerError(
-            f"{folder} was made from other inputs; restore them, or choose another --out"
+            f"{folder} was made from other inputs, or a file that its configuration names has "
+            "changed; restore them, or choose another --out"
         )
+
+
+def files_behind(config: Config) -> list[str]:
+    """Hashes of the files that the configuration names and whose content decides results.
+
+    Base weights are not read for this: they are large, and a base that changed under its name
+    shows in its answers only.
+    """
+    paths = [config.judge.template, config.mixture.template, config.reward.criteria]
+    paths += [str(m.model).removeprefix("script:") for m in config.pool.members if m.model]
+    recruit_data = config.pool.recruit.data if config.pool.recruit else None
+    paths.append(recruit_data)
+    for member in config.pool.members:
+        if member.adapter:
+            folder = Path(member.adapter)
+            paths += [
+                str(folder / "adapter_config.json"),
+                str(folder / "adapter_model.safetensors"),
+            ]
+    files = [Path(path) for path in paths if path and not path.startswith(("builtin:", "hub:"))]
+    small = [path for path in files if path.suffix != ".gguf" and path.is_file()]
+    return [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in small]
 
 
 def pool_members(asking: Asking) -> dict[str, Member]:
