@@ -145,6 +145,7 @@ def with_students(config: Config) -> Config:
         (("mixture", "combined"), {}),
         (("mixture", "combined", "best_of", "teacher:ada"), {}),
         (("best_of",), {"judge": {"protocol": "pairwise"}}),
+        (("best_of",), {"judge": {"protocol": "reward"}}),
         (("best_of",), {"moaa": {"ranker": "moa"}}),
         (("best_of", "mixture"), {"moaa": {"ranker": "ada"}}),
     ],
@@ -417,7 +418,7 @@ def test_a_reward_model_is_beside_the_base_that_answers() -> None:
     answers, scores = plan.placement.of("serve")
     assert (answers.scores, scores.scores) == (False, True)
     assert scores.beside == sum(held.resident for held in answers.held)
-    assert planned(plan.rounds[1])["scorer", "judge"] == 4 * 5
+    assert planned(plan.rounds[1])["scorer", "judge"] == 4 * 5 + 1
     assert plan.times is not None
     assert plan.times.rounds[1].each["judge"] > 0
     (note,) = [note for note in plan.notes if note.startswith("scorer:")]

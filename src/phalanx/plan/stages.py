@@ -191,7 +191,8 @@ class _Stages:
         if "best_of" in builders:
             answers = _usual(config.mixture.propose.max_new_tokens)
             groups = number * self.turns
-            demands += self._ranking(ranker_of(config), groups, len(teachers), alone, answers)
+            ranker, calls = ranker_of(config), ceil(self.turns)
+            demands += self._ranking(ranker, groups, len(teachers), alone, answers, calls=calls)
         demands += self._mending(builders, teachers)
         name = "sft, students propose" if joined else "sft"
         trainings = self._tuning(len(teachers))
@@ -303,8 +304,13 @@ class _Stages:
         prompt: Tokens,
         response: tuple[int, int],
         times: int = 1,
+        calls: int = 1,
     ) -> Iterator[Demand]:
-        """Best and worst of each group of responses; ``times`` groups share an instruction."""
+        """Best and worst of each group of responses; ``times`` groups share an instruction.
+
+        Groups are ranked in as many ``calls`` of each time; in each, a reward model is asked once
+        about a pair, to learn whether it scores pairs alone.
+        """
         config = self.config
         pairs = groups * times * most_comparisons(config.reward.ranking, candidates)
         if judge == MOA:
@@ -313,6 +319,8 @@ class _Stages:
         engine = {member.name: member.engine for member in self.members}.get(judge)
         protocol = "reward" if engine == "reward" else config.judge.protocol
         asked = 2 * pairs if protocol == "pairwise" else groups * times * candidates
+        if protocol == "reward":
+            asked += times * calls
         yield judging(config, judge, asked, prompt, response, protocol)
 
     def _panel(
