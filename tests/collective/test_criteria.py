@@ -84,6 +84,12 @@ def test_all_faults_are_listed_and_a_missing_file_says_what_to_do(tmp_path):
         ("<think>1, 2, 3 or rather</think>7, 8, 9", (7, 8, 9)),
         ("9, 3, 4, 5, 6", (9, 3, 4)),
         ("7, 7, 8, 2", (7, 8, 2)),
+        ("- 3\n- 1\n- 2", (3, 1, 2)),
+        ("* 6. depth\n* 1. accuracy\n* tone", (6, 1, 15)),
+        ("The criteria are: 3, 1, 2", (3, 1, 2)),
+        ("**The criteria are:** 3, 1, 2", (3, 1, 2)),
+        ("Criteria 3, 1 and 2", (3, 1, 2)),
+        ("Criterion 3\nCriterion 1\nCriterion 2", (3, 1, 2)),
     ],
 )
 def test_what_is_a_choice_of_three(text, numbers):
@@ -95,12 +101,30 @@ def test_what_is_a_choice_of_three(text, numbers):
     [
         "", "They all matter.", "I pick 3 of them.", "3, 1", "3, 99, 1", "0, 1, 2", "1, 1, 1",
         "accuracy, wit, tone", "<think>1, 2, 3", "between 1 and 16", "1.5, 2.5, 3.5",
+        "I pick criteria 1, 2 and 3", "-1, -2, -3", "depth and accuracy and wit",
     ],
 )  # fmt: skip
 def test_what_is_none(text):
     numbers, reason = read_choice(text, SIXTEEN, 3)
     assert numbers == ()
     assert reason
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("pros and cons, tone", (1, 4)),
+        ("1. Pros and cons\n2. Clear, short", (1, 2)),
+        ("tone and pros and cons and clear, short", (4, 1)),
+        ("- top 10\n- clear, short", (3, 2)),
+        ("2, 3", (2, 3)),
+    ],
+)
+def test_a_name_may_hold_what_separates_names(text, numbers):
+    names = ("pros and cons", "clear, short", "top 10", "tone")
+    criteria = [Criterion(name, "...") for name in names]
+    assert read_choice(text, criteria, 2) == (numbers, "")
+    assert read_choice("pros, cons, short", criteria, 2)[0] == ()
 
 
 def test_a_truncated_choice_is_none():

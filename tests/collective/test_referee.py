@@ -9,7 +9,7 @@ import pytest
 from phalanx.collective.ranking import most_comparisons
 from phalanx.collective.referee import Candidate, rank_by
 from phalanx.errors import ConfigError
-from phalanx.types import Failure, Response, Reward
+from phalanx.types import Failure, Likelihood, Response, Reward
 from tests.collective.hearings import (
     RANKS,
     Asked,
@@ -74,6 +74,20 @@ def test_criteria_are_chosen_once_an_instruction_however_many_duels_and_students
     assert found.metrics["criteria.chosen.reasoning"] == 2
     assert found.metrics["criteria.unreadable"] == 0
     assert len({duel.id for duel in found.duels}) == len(found.duels)
+
+
+def test_criteria_are_chosen_once_in_a_run():
+    """Another stage, generation or turn of a builder shares the choice, and not the verdicts."""
+    asked = Asked(script(*by_rank()))
+    for place in ((7, 1), (7, 2), (7, 2, "best_of", 0)):
+        found = rank_by(
+            "moa", [(instruction(), candidates(*WORDS))], members(), asked, settings(), place=place
+        )
+        assert found.metrics["criteria.chosen.reasoning"] == 1
+    assert len(asked.of("criteria")) == 1
+    assert len(asked.of("verdict")) == 3 * 20
+    rank_by("moa", [(instruction(), candidates(*WORDS))], members(), asked, settings(), place=(8,))
+    assert len(asked.of("criteria")) == 2
 
 
 def test_a_knockout_asks_all_groups_in_the_same_rounds():
@@ -211,6 +225,9 @@ def test_a_score_that_cannot_be_read_is_missing_and_the_others_are_ranked():
     found = rank("cora", Asked(scoring({"Nine": 6, "Ten": 4})), judge={"protocol": "rubric"})
     assert found.ranked[0].scores == (6.0, None, None, 4.0, None)
     assert (found.ranked[0].best, found.ranked[0].worst) == (0, 3)
+    # Best and worst have scores, so the one judgment is whole; the gaps are counted all the same.
+    assert all(judgment.readable for judgment in found.judgments)
+    assert found.metrics == {"scores.asked": 5, "scores.unreadable": 3}
 
 
 def test_one_score_alone_ranks_nothing():
@@ -234,11 +251,26 @@ def test_a_single_candidate_is_scored():
 
 
 def test_likelihood_ranks_too():
-    rules = [{"when": ".", "logprob_per_token": [-1.5, -0.5, -0.9, -2.0]}]
-    asked = Asked({"likelihood": rules})
-    found = rank("cora", asked, judge={"protocol": "likelihood"})
-    assert found.ranked[0].reason in ("", "tie")
-    assert len(asked.requests) == 5
+    """Scores are nats per token of each response alone."""
+    chances = {"Ten": -3.0, "Nine": -1.5, "Four": -0.5, "Seven": -0.9, "Eight": -2.0}
+
+    def likelihood(phase, requests):
+        assert phase == "judge"
+        asked.extend(requests)
+        return [
+            Response(
+                request.id,
+                logprob_sum=chances[request.want.completion.split()[0].strip(".")] * 4,
+                num_scored_tokens=4,
+            )
+            for request in requests
+        ]
+
+    asked = []
+    found = rank("cora", likelihood, judge={"protocol": "likelihood"})
+    assert [request.want for request in asked] == [Likelihood(word) for word in WORDS]
+    assert found.ranked[0].scores == (-1.5, -0.9, -2.0, -3.0, -0.5)
+    assert (found.ranked[0].best, found.ranked[0].worst, found.ranked[0].reason) == (4, 3, "")
 
 
 def test_a_reward_model_scores_whatever_the_protocol():
@@ -248,7 +280,8 @@ def test_a_reward_model_scores_whatever_the_protocol():
         "cora", asked, pool=members(cora="reward"), judge={"protocol": "pairwise"}
     )  # fmt: skip
     assert found.ranked[0].scores == (2.0, 2.5, 1.5, 1.0, 0.5)
-    assert len(asked.requests) == 5
+    # Each response, and first one pair, to learn that it is no ranker.
+    assert [request.want.rival is None for request in asked.requests] == [False] + 5 * [True]
     assert {judgment.protocol for judgment in found.judgments} == {"reward"}
 
 
@@ -279,14 +312,24 @@ def test_a_ranker_compares_pairs_in_both_orders():
     found = rank("cora", ranker, pool=members(cora="reward"))
     assert (found.ranked[0].best, found.ranked[0].worst) == (1, 4)
     assert len(found.duels) == 10
-    # One question shows that it is a ranker; no other response is sent to be refused.
-    assert [request.want.rival is None for request in ranker.asked].count(True) == 1
+    # That it is a ranker shows in its first answer, which is one of the duels'; none is refused.
+    assert all(request.want.rival is not None for request in ranker.asked)
     assert len(ranker.asked) == 1 + 2 * 10
+    assert len({request.id for request in ranker.asked}) == 2 * 10
     assert {request.want.response for request in ranker.asked} == set(WORDS)
     judgment = found.judgments[0]  # Nine (4) against Seven (5): the bias cancels out
     assert judgment.score_left - judgment.score_right == pytest.approx(-1.0)
     assert "ranker" in judgment.flags
     assert not judgment.flipped
+
+
+def test_where_no_texts_differ_a_reward_model_is_asked_about_no_pair():
+    asked = Asked({"reward": [{"when": ".", "reward": 1.5}]})
+    group = (instruction(), candidates("Nine.", "Nine."))
+    found = rank("cora", asked, group, pool=members(cora="reward"))
+    assert [request.want for request in asked.requests] == [Reward("Nine.")]
+    assert found.ranked[0].scores == (1.5, 1.5)
+    assert found.ranked[0].reason == "identical"
 
 
 def test_a_ranker_that_looks_at_the_place_is_flipped_and_its_mean_decides():

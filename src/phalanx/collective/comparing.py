@@ -31,7 +31,11 @@ class Compare(Protocol):
 
 
 class ByPanel:
-    """The mixture; the criteria of an instruction are chosen once."""
+    """The mixture; the criteria of an instruction are chosen once in a run.
+
+    ``place`` begins with the run's seed. Criteria are placed by it alone, so that every stage and
+    generation, and every builder, shares one choice.
+    """
 
     def __init__(self, panel: moa_reward.Panel, ask: Ask, place: Place) -> None:
         self._panel, self._ask, self._place = panel, ask, place
@@ -43,7 +47,7 @@ class ByPanel:
     ) -> Sequence[Judgment]:
         new = [duel.instruction for duel in duels if duel.instruction.id not in self._choices]
         if new:
-            self._choices |= moa_reward.choose(self._panel, new, self._ask, place=self._place)
+            self._choices |= moa_reward.choose(self._panel, new, self._ask, place=self._place[:1])
         found = moa_reward.judge_duels(
             self._panel, duels, texts, self._choices, self._ask, place=self._place, suffix=suffix
         )
@@ -87,7 +91,7 @@ class ByRanker:
         self, duels: Sequence[Duel], texts: Sequence[Texts], suffix: str
     ) -> Sequence[Judgment]:
         requests = [
-            self._request(duel, slot, shown)
+            self.request(duel, slot, shown)
             for duel, pair in zip(duels, texts, strict=True)
             for slot, shown in (("first", pair), ("second", pair[::-1]))
         ]
@@ -97,7 +101,8 @@ class ByRanker:
     def metrics(self) -> dict[str, float]:
         return {}
 
-    def _request(self, duel: Duel, slot: str, shown: Texts) -> Request:
+    def request(self, duel: Duel, slot: str, shown: Texts) -> Request:
+        """One order, ``first`` or ``second``, of a duel, whose texts it ``shown`` in that order."""
         messages = self._judge.messages(duel.instruction.text)
         want = Reward(*shown)
         here = ("judge", *self._place, duel.id, self._judge.key, "reward", slot)

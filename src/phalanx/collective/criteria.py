@@ -9,7 +9,7 @@ responses to it are compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -45,8 +45,14 @@ _OPTION = (
     "number of the most important criterion."
 )
 _FORM = 'expected a mapping, name: one line that explains it, such as "accuracy: Facts are true."'
-_LABEL = re.compile(r"(?i:criteria|criterion|numbers|answer|choice)[*_\"' \t]{0,4}:")
-_SEPARATOR = re.compile(r"[,;\n]|[ \t]and[ \t]|[ \t]+(?=\d)")
+_LABEL = re.compile(
+    r"(?i:criteria|criterion|numbers|answer|choice)(?:[ \t](?i:are|is))?[*_\"' \t]{0,4}:"
+)
+_BEFORE_NUMBER = re.compile(
+    r"\b(?i:(?:the[ ])?(?:criteria|criterion|numbers?)[ \t]{1,4}(?:(?:are|is)[ \t]{1,4})?)(?=#?\d)"
+)
+_BULLET = re.compile(r"^[ \t]{0,8}[-+*•–—][ \t]{1,4}", re.MULTILINE)
+_SEPARATOR = re.compile(r"([,;\n]|[ \t]and[ \t]|[ \t]+(?=\d))")
 _ITEM = re.compile(r"(?:#|no\.[ ]?)?(\d{1,4})(?:[.):]?[ \t]{1,4}|[.):-]?$|[ \t]?[-:.)][ \t]?)(.*)")
 _ROUND = " \t\r*_`\"'“”()[]{}.#"
 
@@ -229,8 +235,9 @@ def read_choice(
     """Numbers (from 1) of the first ``count`` criteria that a selector states, or () and why not.
 
     Read strictly: the whole text, or its last line, or what follows its last ``Criteria:``, must be
-    nothing but numbers of the list and names beside them. A name counts before a number that stands
-    beside it, which may be that of the selector's own list. Anything else is unreadable.
+    nothing but numbers of the list and names beside them, with bullets or without. A name counts
+    before a number that stands beside it, which may be that of the selector's own list, and is
+    looked for before a text is cut at its commas and "and". Anything else is unreadable.
 
     >>> three = [Criterion(name, "...") for name in ("accuracy", "depth", "tone")]
     >>> read_choice("Criteria: 3, 1", three, 2)
@@ -256,19 +263,32 @@ def read_choice(
 
 def _list_of(text: str, criteria: Sequence[Criterion]) -> tuple[list[int], str]:
     """Distinct numbers in a text that is nothing but a list of them; [] and why otherwise."""
-    by_name = {item.name.lower(): number for number, item in enumerate(criteria, start=1)}
+    names = {item.name.lower(): number for number, item in enumerate(criteria, start=1)}
+    longest = 1 + max(len(_SEPARATOR.findall(name)) for name in names)
+    # Pieces, and between them what separates them: a name may hold separators of its own.
+    parts = _SEPARATOR.split(_BULLET.sub("", _BEFORE_NUMBER.sub("", text)))
     found: list[int] = []
-    for piece in _SEPARATOR.split(text):
-        bare = piece.strip(_ROUND)
-        if not bare:
-            continue
-        match = _ITEM.fullmatch(bare)
-        name = (match[2] if match else bare).strip(_ROUND + ":-").lower()
-        number = by_name.get(name) if name else int(match[1]) if match else None
-        if number is None:
+    at = 0
+    while at < len(parts):
+        for end in range(min(at + 2 * longest - 1, len(parts)), at, -2):
+            bare = "".join(parts[at:end]).strip(_ROUND)
+            number = _number_of(bare, names)
+            if number is not None or not bare:
+                break
+        else:
             return [], ""
+        at = end + 1
+        if number is None:
+            continue
         if not 1 <= number <= len(criteria):
             return [], f"there is no criterion {number}"
         if number not in found:
             found.append(number)
     return found, f"{len(found)} criteria are too few" if found else ""
+
+
+def _number_of(bare: str, names: Mapping[str, int]) -> int | None:
+    """What one entry of a list means: a name of the list, or a number where no name is."""
+    match = _ITEM.fullmatch(bare)
+    name = (match[2] if match else bare).strip(_ROUND + ":-").lower()
+    return names.get(name) if name else int(match[1]) if match else None

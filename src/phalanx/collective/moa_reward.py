@@ -232,7 +232,7 @@ def _values(hearing: _Hearing, order: _Order, seed: int) -> dict[str, str]:
     """What both prompts show. The marks are new in each prompt: whoever saw one knows no other."""
     return {
         "criteria": numbered(hearing.choice.criteria),
-        "instruction": hearing.duel.instruction.text,
+        "instruction": fence(hearing.duel.instruction.text, seed + 2, "question")[0],
         "response_a": fence(order.shown[0], seed, "response A")[0],
         "response_b": fence(order.shown[1], seed + 1, "response B")[0],
     }
@@ -254,7 +254,7 @@ def _verdict_request(
     here = (*place, hearing.duel.id, order.slot, panel.aggregator.key)
     seed = derive_seed("verdict fence", *here)
     fenced = [
-        fence(text, seed + 1 + number, f"evaluation {number}")[0]
+        fence(text, seed + 2 + number, f"evaluation {number}")[0]
         for number, text in enumerate(order.usable, start=1)
     ]
     written = panel.settings.verdict == "written"

@@ -65,8 +65,9 @@ class Ranked:
 class Placing:
     """``scores`` by position: wins + 1/2 ties; None without any verdict.
 
-    ``best`` and ``worst`` are set together. Otherwise ``reason`` is ``tie`` (no single best or
-    worst, or the worst is not worse) or ``unscored`` (verdicts are missing).
+    ``best`` and ``worst`` are set together. Otherwise ``reason`` is ``tie`` (in a round robin all
+    scores are equal; in a knockout the best has not beaten the worst) or ``unscored`` (verdicts are
+    missing). Of several at the top of a round robin, or at its bottom, one stands for all.
     """
 
     scores: tuple[float | None, ...]

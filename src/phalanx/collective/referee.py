@@ -56,8 +56,9 @@ class Rankings:
     """What was ranked, in the order given, and the duels behind it.
 
     Contestants of the duels are candidates' names. A judge that scores each response alone has one
-    duel a group, best against worst. ``metrics``: ``evaluations.left_out.NAME``,
-    ``criteria.unreadable``, ``criteria.chosen.NAME``; only of the mixture.
+    duel a group, best against worst; ``metrics`` count its scores: ``scores.asked``,
+    ``scores.unreadable``. Those of the mixture: ``evaluations.left_out.NAME``,
+    ``criteria.unreadable``, ``criteria.chosen.NAME``.
     """
 
     ranked: tuple[Ranked, ...]
@@ -79,9 +80,9 @@ def rank_by(
     """Rank the candidates of each group by ``judge``: ``moa``, or the name of a member.
 
     ``moa`` is the panel of ``config.reward``. A member of the engine ``reward`` scores; any other
-    judges by ``config.judge.protocol``. ``place`` is where in the work this happens, for instance
-    (run seed, iteration); ids and seeds are derived from it. Candidates that failed or are empty,
-    and texts that are the same as another, meet no judge.
+    judges by ``config.judge.protocol``. ``place`` is where in the work this happens, the run seed
+    first, for instance (run seed, iteration); ids and seeds are derived from it. Candidates that
+    failed or are empty, and texts that are the same as another, meet no judge.
 
     Raises ConfigError for an unknown judge or one that cannot rank by the protocol, and ValueError
     where two candidates of a group have one name.
@@ -279,12 +280,22 @@ def _score_request(
 def _is_ranker(
     groups: Sequence[_Group], judge: Member, settings: JudgeSettings, ask: Ask, place: Place
 ) -> bool:
-    """Whether a reward model refuses to score a response alone. It is asked about one."""
-    for group in groups:
-        if group.distinct:
-            request = _score_request(group, group.distinct[0], judge, settings, place)
-            return RANKER in ask("judge", [request])[0].flags
-    return False
+    """Whether a reward model has scores for pairs only, as the flag of its reply says.
+
+    It is asked about a pair, which both kinds can answer. Where no two texts differ, about one
+    text, which has to be scored anyway.
+    """
+    requests = [
+        ByRanker(judge, ask, place).request(duel, "first", texts)
+        for group in groups
+        if len(group.distinct) > 1
+        for duel, texts in [_duel(group, group.distinct[:2], judge.name, place)]
+    ] or [
+        _score_request(group, group.distinct[0], judge, settings, place)
+        for group in groups
+        if group.distinct
+    ]
+    return bool(requests) and RANKER in ask("judge", requests[:1])[0].flags
 
 
 def _by_scores(
@@ -299,9 +310,12 @@ def _by_scores(
     ranked: list[Ranked] = []
     duels: list[Duel] = []
     judgments: list[Judgment] = []
+    num_unreadable = 0
     for group in groups:
         said = {at: next(replies) for at in group.distinct}
-        ranked.append(_scored(group, said, judge, settings))
+        scores = {at: _score(group, at, reply, judge, settings) for at, reply in said.items()}
+        num_unreadable += list(scores.values()).count(None)
+        ranked.append(_scored(group, scores))
         if len(said) > 1:
             best, worst = ranked[-1].best, ranked[-1].worst
             pair = group.distinct[:2] if best is None or worst is None else sorted((best, worst))
@@ -315,18 +329,21 @@ def _by_scores(
         duels=tuple(duels),
         judgments=tuple(judgments),
         outcomes=tuple(map(_outcome, duels, judgments)),
+        metrics={"scores.asked": len(requests), "scores.unreadable": num_unreadable},
     )
 
 
-def _scored(
-    group: _Group, said: dict[int, Response], judge: Member, settings: JudgeSettings
-) -> Ranked:
-    scores: dict[int, float | None] = {}
-    for at, reply in said.items():
-        candidate = group.candidates[at]
-        alone = Duel(candidate.name, group.instruction, candidate.name, "", matched="ranking")
-        texts = (candidate.text, candidate.text)
-        scores[at] = read_judgment(alone, texts, judge, settings, [reply, reply]).score_left
+def _score(
+    group: _Group, at: int, reply: Response, judge: Member, settings: JudgeSettings
+) -> float | None:
+    """The score of one response, which stands on both sides of a judgment."""
+    candidate = group.candidates[at]
+    alone = Duel(candidate.name, group.instruction, candidate.name, "", matched="ranking")
+    texts = (candidate.text, candidate.text)
+    return read_judgment(alone, texts, judge, settings, [reply, reply]).score_left
+
+
+def _scored(group: _Group, scores: dict[int, float | None]) -> Ranked:
     known = {at: score for at, score in scores.items() if score is not None}
     if reason := group.reason():
         return group.ranked(scores, None, None, reason)
