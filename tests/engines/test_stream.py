@@ -287,6 +287,9 @@ def test_who_stops_listening_gives_the_request_up(engine_for):
         engine = engine_for(server)
         with pytest.raises(Stop):
             engine.stream(request(1, Sampling(max_new_tokens=200)), show)
+        spent = facts_of(engine)  # at once: nobody waits for the loop after this
+        assert spent["requests"] == 1
+        assert spent["tokens_out"] > 0  # the server may have done all the work
         response, pieces = streamed(engine, 2)
         assert "".join(pieces) == response.text
 

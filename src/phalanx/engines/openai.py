@@ -31,6 +31,8 @@ _MOST_PROBES = 3
 # After so many seconds the others do not wait for it any longer.
 _PROBE_S = 30.0
 _CLOSE_S = 10.0
+# A stream that nobody listens to any more ends within this, and what it cost is known.
+_CANCEL_S = 5.0
 
 
 class OpenAIEngine:
@@ -93,22 +95,25 @@ class OpenAIEngine:
     def stream(self, request: Request, show: Callable[[str], None]) -> Response:
         """Answer one Sampling request; ``show`` gets the text as it comes, in the caller's thread.
 
-        It is counted like any other request. Trouble after the first piece is a failure: nothing is
-        shown twice. Raises what breaks the engine.
+        It is counted like any other request, also where ``show`` raises, which gives the request
+        up: :meth:`facts` then hold what it may have cost. Trouble after the first piece is a
+        failure: nothing is shown twice. Raises what breaks the engine.
         """
         endpoint = self._endpoint_of(request.member)
         if not isinstance(request.want, Sampling):
             raise ValueError(f"only a Sampling request can be streamed, not {request.want.kind}")
         pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        ended = threading.Event()
         told = asyncio.run_coroutine_threadsafe(
-            self._streamed(request, endpoint, pieces.put), self._running_loop()
+            self._streamed(request, endpoint, pieces.put, ended), self._running_loop()
         )
         told.add_done_callback(lambda _: pieces.put(None))
         try:
             while (piece := pieces.get()) is not None:
                 show(piece)
         except BaseException:
-            told.cancel()
+            told.cancel()  # which the loop hears of later
+            ended.wait(_CANCEL_S)
             raise
         return told.result()
 
@@ -159,17 +164,25 @@ class OpenAIEngine:
         return self._loop
 
     async def _streamed(
-        self, request: Request, endpoint: Endpoint, show: Callable[[str], None]
+        self,
+        request: Request,
+        endpoint: Endpoint,
+        show: Callable[[str], None],
+        ended: threading.Event,
     ) -> Response:
-        endpoint.begin()
-        epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
-        key = (endpoint.name, request.member.base)
-        listener = Listener(show, endpoint.secret, key in self._ends_reasoning)
-        talk = Talk(endpoint, request, self._options_tokens, lambda: False, epoch, listener)
+        """Answer, and tell ``ended`` when nothing is sent or counted any more."""
         try:
-            response = await talk.answer()
+            endpoint.begin()
+            epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
+            key = (endpoint.name, request.member.base)
+            listener = Listener(show, endpoint.secret, key in self._ends_reasoning)
+            talk = Talk(endpoint, request, self._options_tokens, lambda: False, epoch, listener)
+            try:
+                response = await talk.answer()
+            finally:
+                talk.release()
         finally:
-            talk.release()
+            ended.set()
         if SHOWN_OTHERWISE in response.flags:
             self._ends_reasoning.add(key)
         return response
