@@ -104,8 +104,9 @@ class Workshop:
 
         ``check_stop`` raises where the work is to stop; an unfinished training leaves nothing.
         Raises ConfigError where new weights of a whole model could not be served afterwards.
-        Servers on this machine rest meanwhile; the base is put away before they go on, and
-        workers, which hold bases too, are ended until they are needed again.
+        Servers on this machine rest meanwhile, and reward models leave the device; the base is put
+        away before servers go on, and workers, which hold bases too, are ended until they are
+        needed again.
         """
         self._refuse_unservable(jobs)
         if self._config.vllm.url and self._serves_itself:
@@ -113,6 +114,8 @@ class Workshop:
         served = self._engines.get("vllm")
         if served is not None:
             served.rest(progress.say)
+        if not all(job.is_on_disk for job in jobs):
+            self._put_rewards_away()
         try:
             yield from self._train(phase, jobs, progress, check_stop)
         finally:
@@ -139,12 +142,16 @@ class Workshop:
     def _clear_the_device(self) -> None:
         if self._weights is not None:
             self._weights.release()
-        if "reward" in self._engines:
-            self._engines["reward"].release()
+        self._put_rewards_away()
         if self._workers is not None:
             self._workers.close()
             if self._sender is not None:  # what it sent may be gone with the cluster
                 self._sender = Sender(self._sender.put)
+
+    def _put_rewards_away(self) -> None:
+        release = getattr(self._engines.get("reward"), "release", None)
+        if release is not None:  # an engine put in its place may hold nothing
+            release()
 
     @property
     def _serves_itself(self) -> bool:

@@ -500,6 +500,46 @@ def test_out_of_memory_halves_the_batch(engine, members, monkeypatch):
     assert sizes[0] == len(TEXTS)
 
 
+def test_a_model_that_does_not_load_is_named(engine, members, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("size mismatch for score.weight")
+
+    monkeypatch.setattr("phalanx.engines.reward.load_scorer", broken)
+    engine.release()
+    with pytest.raises(EngineError, match=r"llama@0: .*size mismatch for score\.weight"):
+        engine.respond([ask(members["llama"], "paris")])
+
+
+def test_reward_models_leave_the_device_while_members_train(members):
+    from phalanx.config.schema import Config
+    from phalanx.progress import Silent
+    from phalanx.workshop import Workshop
+
+    seen = []
+
+    class Job:
+        """Looks at what is in memory where training would begin."""
+
+        member, is_full = members["llama"], False
+
+        def __init__(self, is_on_disk: bool) -> None:
+            self.is_on_disk = is_on_disk
+
+        def run(self, weights, progress):
+            seen.append(workshop.engine("reward").loaded)
+
+    config = Config.model_validate({"pool": {"members": []}})
+    resources = ResourceSettings(device="cpu", threads=1, keep_all_loaded=True)
+    config = config.model_copy(update={"resources": resources})
+    with Workshop(config) as workshop:
+        before = workshop.engine("reward").respond([ask(members["llama"], "paris")])
+        for job in (Job(is_on_disk=True), Job(is_on_disk=False)):
+            list(workshop.train("train", [job], Silent(), lambda: None))
+        assert seen == [(members["llama"].base,), ()]
+        again = workshop.engine("reward").respond([ask(members["llama"], "paris")])
+    assert again[0].reward == before[0].reward
+
+
 def test_the_workshop_makes_the_engine(members):
     from phalanx.config.schema import Config
     from phalanx.workshop import Workshop

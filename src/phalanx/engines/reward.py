@@ -42,7 +42,8 @@ class RewardEngine:
 
     ``weights`` says where to compute and how many bases may stay in memory. ``batch_size`` and
     ``batch_tokens`` are as in the hf engine. A response depends on its own request alone, but for
-    rounding. A reward that is no number is an EngineError that names the member.
+    rounding. A reward that is no number, and a model that does not load, are EngineErrors that
+    name the member.
     """
 
     def __init__(
@@ -180,8 +181,8 @@ class RewardEngine:
 
     def _answer(self, jobs: list[_Job]) -> dict[int, Response]:
         member = jobs[0].request.member
-        scorer = self._scorer(member)
         try:
+            scorer = self._scorer(member)
             responses = halving(lambda part: self._scored(scorer, part), jobs)
         except PhalanxError:
             raise
