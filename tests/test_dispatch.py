@@ -139,3 +139,34 @@ def test_an_engine_that_mixes_up_responses_is_broken_and_nothing_is_recorded(wor
 def test_the_scripted_engine_is_strict(world):
     with pytest.raises(EngineError, match="no sampling rule"):
         world.ask([request(1, "something else")])
+
+
+def test_a_phase_asked_several_times_knows_what_it_owes_in_the_middle(tmp_path):
+    """As with each turn of conversations; also where the process ends without a word."""
+
+    class Ends(BaseException):
+        pass
+
+    class Mortal(ScriptedEngine):
+        def respond(self, batch):
+            if any(request.id == "r12" for request in batch):
+                raise Ends
+            return super().respond(batch)
+
+    def asked_and_stored(ledger):
+        (row,) = ledger.query("SELECT asked FROM phases WHERE phase = 'answer'")
+        return row["asked"], ledger.count("responses", "phase = 'answer'")
+
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        engine = Mortal({"script:test": REPLIES}, batch_size=4)
+        ask = Dispatcher(ledger, lambda _: engine, Silent(), lambda: False, 1).ask
+        ask("other", requests(2))
+        ask("answer", requests(6))
+        assert asked_and_stored(ledger) == (4, 4), "two belong to the phase that asked them first"
+        with pytest.raises(Ends):
+            ask("answer", requests(16)[6:])
+        assert asked_and_stored(ledger) == (14, 8)
+        engine = ScriptedEngine({"script:test": REPLIES}, batch_size=4)
+        for part in (requests(6), requests(16)[6:]):
+            ask("answer", part)
+        assert asked_and_stored(ledger) == (14, 14)

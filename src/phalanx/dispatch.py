@@ -115,8 +115,12 @@ class Dispatcher:
             attempts={key: tries for key, (_, tries) in known.items()},
         )
         started = time.monotonic()
-        # What another phase asked first is accounted for there.
-        own = len(unique) - self._ledger.num_elsewhere(list(known), self._iteration, phase)
+        # A phase may be asked several times, as for each turn of conversations: what it has and
+        # what is new. What another phase asked first is accounted for there. Written before the
+        # first response, since a process that is killed writes nothing at its end.
+        here = ("iteration = ? AND phase = ?", (self._iteration, phase))
+        own = self._ledger.count("responses", *here) + len(unique) - len(known)
+        self._ledger.add_seconds(self._iteration, phase, 0.0, own)
         self._progress.start(phase, len(unique), "requests")
         self._progress.advance(len(asked.done))
         try:
@@ -126,7 +130,7 @@ class Dispatcher:
                 if len(asked.done) == len(unique):
                     break
         finally:
-            self._ledger.add_seconds(self._iteration, phase, time.monotonic() - started, own)
+            self._ledger.add_seconds(self._iteration, phase, time.monotonic() - started)
             self._progress.finish()
         return [asked.done[request.id] for request in requests]
 

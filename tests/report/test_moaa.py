@@ -78,7 +78,9 @@ def test_a_finished_run_owes_nothing_though_phases_share_requests(facts, rows):
     assert sum(phase.asked for phase in phases) == stored
     assert sum(phase.owed for phase in phases) == 0
     planned = rows("SELECT sum(asked) AS n FROM phases WHERE phase != 'train'")[0]["n"]
-    assert planned > stored, "without shared requests this would show nothing"
+    assert planned == stored
+    shared = "SELECT count(response) - count(DISTINCT response) AS n FROM demonstrations"
+    assert rows(shared)[0]["n"] > 0, "without shared requests this would show nothing"
 
 
 def test_the_mixture_and_the_reward_are_counted(facts, rows):
@@ -361,12 +363,12 @@ def test_a_stage_under_way_says_what_is_recorded_and_invents_nothing(tmp_path):
         assert (waiting.progress.asked, waiting.progress.known) == (0, False)
         cut_short(ledger, configured, 1, "aggregate", 7)
         facts = gather(ledger)
-        assert (facts.progress.phase, facts.progress.asked) == ("aggregate", 7)
-        assert not facts.progress.known
+        now = facts.progress
+        assert (now.phase, now.asked - now.owed, now.known) == ("aggregate", 7, True)
+        assert now.owed > 0
         text = printed(status(facts))
-        assert "iteration 1 of 4 (1 sft), aggregating, 7 requests done so far" in " ".join(
-            text.split()
-        )
+        done = f"aggregating, 7 of at most {now.asked} requests done"
+        assert f"iteration 1 of 4 (1 sft), {done}" in " ".join(text.split())
         assert "Under way: 1 sft" in text
         Page(html.render(facts))
         markdown.render(facts)
@@ -375,8 +377,27 @@ def test_a_stage_under_way_says_what_is_recorded_and_invents_nothing(tmp_path):
         assert (learning.phase, learning.asked, learning.owed) == ("train", 3, 3)
 
 
-def cut_short(ledger, configured, number: int, phase: str, count: int) -> None:
-    """Play a stage, and break off when ``count`` requests of a phase are recorded."""
+def test_a_stage_that_ends_in_a_second_turn_says_what_that_turn_owes(tmp_path):
+    """Phases begin again with every turn; the last to begin for the first time is not the one
+    under way."""
+    configured = fixture_moaa.config()
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
+        fixture_moaa.measure(ledger, configured, 0)
+        cut_short(ledger, configured, 1, "propose 1", 2, turn=2)
+        facts = gather(ledger)
+        now = facts.progress
+        stored = ledger.count("responses", "iteration = 1 AND phase = 'propose 1'")
+        assert (now.phase, now.asked - now.owed, now.known) == ("propose 1", stored, True)
+        assert now.owed > 0
+        (account,) = (p for p in facts.accounting.phases if p.owed)
+        assert (account.phase, account.asked, account.owed) == ("propose 1", now.asked, now.owed)
+        fixture_moaa.play(ledger, configured, 1, learn=False)
+        assert sum(p.owed for p in gather(ledger).accounting.phases) == 0
+
+
+def cut_short(ledger, configured, number: int, phase: str, count: int, turn: int = 1) -> None:
+    """Play a stage, and break off when ``count`` new requests of a phase are recorded, where it
+    is asked for the ``turn``-th time."""
 
     class Killed(Exception):
         pass
@@ -384,10 +405,18 @@ def cut_short(ledger, configured, number: int, phase: str, count: int) -> None:
     class Dying(fixture_moaa.World):
         def ask(self, iteration):
             usual = super().ask(iteration)
+            times = Counter()
 
             def ask(name, requests):
-                if name == phase:
-                    batch = [(r, self._reply(r), 1) for r in requests[:count]]
+                times[name] += 1
+                if name == phase and times[name] == turn:
+                    known = self.ledger.responses([r.id for r in requests])
+                    fresh = [r for r in requests if r.id not in known]
+                    stored = self.ledger.count(
+                        "responses", "iteration = ? AND phase = ?", (iteration, name)
+                    )
+                    self.ledger.add_seconds(iteration, name, 0.0, stored + len(fresh))
+                    batch = [(r, self._reply(r), 1) for r in fresh[:count]]
                     self.ledger.record_responses(iteration, name, batch, 1.0)
                     raise Killed
                 return usual(name, requests)

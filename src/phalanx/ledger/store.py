@@ -261,7 +261,10 @@ class Ledger:
             self._insert("events", ("at", "kind", "text"), [(time.time(), kind, text)])
 
     def add_seconds(self, iteration: int, phase: str, seconds: float, asked: int = 0) -> None:
-        """Add wall-clock time to a phase; a resumed phase adds to what it had."""
+        """Add wall-clock time to a phase; a resumed phase adds to what it had.
+
+        ``asked``: the requests of the phase that are known by now, over all its calls.
+        """
         with self.transaction():
             self._db.execute(
                 "INSERT INTO phases VALUES (?,?,?,?,?) ON CONFLICT (iteration, phase) DO UPDATE "
@@ -281,16 +284,6 @@ class Ledger:
             for row in self._db.execute(query, chunk):
                 found[row["id"]] = (_as.response(row, self._reader), row["attempts"])
         return found
-
-    def num_elsewhere(self, ids: Sequence[str], iteration: int, phase: str) -> int:
-        """How many of these stored responses belong to another phase, which asked them first."""
-        count = 0
-        for start in range(0, len(ids), _CHUNK):
-            chunk = ids[start : start + _CHUNK]
-            marks = ",".join("?" * len(chunk))
-            where = f"id IN ({marks}) AND NOT (iteration = ? AND phase = ?)"
-            count += self.count("responses", where, (*chunk, iteration, phase))
-        return count
 
     def record_responses(
         self,
@@ -370,7 +363,10 @@ class Ledger:
         }
 
     def record_training(self, iteration: int, result: TrainResult) -> None:
-        """The training, its steps and the new member version become true together."""
+        """The training, its steps and the new member version become true together.
+
+        A version that an earlier iteration made stays that one's: the member learned nothing.
+        """
         member = result.member
         with self.transaction():
             self._insert(
@@ -380,8 +376,11 @@ class Ledger:
             )
             steps = _as.step_rows(iteration, result)
             self._insert("training_steps", _as.STEP_COLUMNS, steps)
-            newest = _as.member_row(member, iteration, self.folder)
-            self._insert("members", _as.MEMBER_COLUMNS, [newest], replace=True)
+            old = "SELECT 1 FROM members WHERE member = ? AND version = ? AND iteration < ?"
+            place = (member.name, member.version, iteration)
+            if self._db.execute(old, place).fetchone() is None:
+                newest = _as.member_row(member, iteration, self.folder)
+                self._insert("members", _as.MEMBER_COLUMNS, [newest], replace=True)
 
     def trained(self, iteration: int) -> set[str]:
         query = "SELECT member FROM trainings WHERE iteration = ?"

@@ -62,7 +62,7 @@ def _counts(ledger: Ledger, sql: str) -> dict[str, int]:
 
 
 def _phases(ledger: Ledger) -> list[PhaseAccount]:
-    """A phase that is running has no row in ``phases`` yet; then what is stored was asked.
+    """What a phase asks is in ``phases`` once it has begun; where not, what is stored was asked.
 
     A request that several phases share is stored, and counts, where it was asked first. So only a
     phase that may still be under way owes anything.
@@ -103,17 +103,30 @@ def _phases(ledger: Ledger) -> list[PhaseAccount]:
 
 
 def _open_phases(ledger: Ledger) -> set[tuple[int, str]]:
-    """The newest phase of a step that is not recorded as done."""
+    """The phase under way of every step that is not recorded as done."""
     recorded = {row["iteration"] for row in ledger.query("SELECT iteration FROM states")}
-    newest: dict[tuple[int, bool], str] = {}
-    for row in ledger.query(
-        "SELECT iteration, phase FROM responses GROUP BY 1, 2 ORDER BY min(at), min(rowid)"
-    ):
+    open_: dict[tuple[int, bool], str] = {}
+    for row in ledger.query(PHASES):
         number, phase = row["iteration"], row["phase"]
         measuring = phase.startswith("evaluate")
         if not (ledger.has_evaluation(number) if measuring else number in recorded):
-            newest[number, measuring] = phase
-    return {(number, phase) for (number, _), phase in newest.items()}
+            open_[number, measuring] = phase
+    return {(number, phase) for (number, _), phase in open_.items()}
+
+
+PHASES = (
+    "SELECT iteration, phase, sum(stored) AS stored, max(asked) AS asked FROM ("
+    "SELECT iteration, phase, count(*) AS stored, NULL AS asked, max(at) AS at, "
+    "max(rowid) AS place FROM responses GROUP BY 1, 2 "
+    "UNION ALL SELECT iteration, phase, 0, asked, 0, 0 FROM phases "
+    "WHERE phase NOT IN ('train', 'recruit')) GROUP BY 1, 2 "
+    "ORDER BY coalesce(max(asked), 0) > sum(stored), max(at), max(place)"
+)
+"""What each phase has stored and, where that was recorded, asked; last the one under way.
+
+That is one that owes something; else one that was answered last, since the phases of a conversation
+begin again with every turn.
+"""
 
 
 MAX_POINTS = 640

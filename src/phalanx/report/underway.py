@@ -10,6 +10,7 @@ from phalanx.ledger import STOPPED, Ledger
 from phalanx.methods import METHODS
 from phalanx.methods.moaa import stage_of
 from phalanx.pool import TRAINABLE, learners
+from phalanx.report.accounting import PHASES
 from phalanx.report.moaa_words import stage_name
 from phalanx.report.records import Progress
 from phalanx.types import Member
@@ -118,22 +119,18 @@ def _measuring(ledger: Ledger, number: int) -> _Step:
 
 
 def _asking(ledger: Ledger, number: int) -> _Step:
-    """The newest phase of a stage. How much it needs is known once it was left in good order;
-    what comes after it depends on what is answered."""
-    rows = ledger.query(
-        "SELECT phase, count(*) AS stored FROM responses "
-        "WHERE iteration = ? AND phase NOT LIKE 'evaluate%' GROUP BY 1 ORDER BY min(at) DESC, "
-        "min(rowid) DESC LIMIT 1",
-        (number,),
-    )
+    """The phase under way in a stage. How much it asks is known once it has begun; what comes
+    after it depends on what is answered."""
+    rows = [
+        row
+        for row in ledger.query(PHASES)
+        if row["iteration"] == number and not row["phase"].startswith("evaluate")
+    ]
     if not rows:
         return _Step("ask", 0, 0, known=False)
-    phase, stored = rows[0]["phase"], rows[0]["stored"]
-    planned = ledger.query(
-        "SELECT asked FROM phases WHERE iteration = ? AND phase = ?", (number, phase)
-    )
-    asked = max(planned[0]["asked"], stored) if planned else stored
-    return _Step(phase, asked, asked - stored, known=bool(planned))
+    last = rows[-1]
+    asked = max(last["asked"] or 0, last["stored"])
+    return _Step(last["phase"], asked, asked - last["stored"], known=last["asked"] is not None)
 
 
 def _duelling(ledger: Ledger, config: Config, members: Sequence[Member], number: int) -> _Step:
