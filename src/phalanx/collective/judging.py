@@ -22,6 +22,7 @@ from typing import Any
 
 from phalanx.collective.reading import combine_orders, read_score, read_verdict
 from phalanx.collective.templates import fence, fill, fill_around, imitates_verdict, load_template
+from phalanx.config.base import sampling
 from phalanx.config.schema import JudgeSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, joined_id, joined_seed, messages_json
@@ -35,7 +36,6 @@ from phalanx.types import (
     Request,
     Response,
     Reward,
-    Sampling,
     Want,
 )
 
@@ -99,10 +99,6 @@ def _template(settings: JudgeSettings) -> str:
     return load_template(name, protocol.required, protocol.optional)
 
 
-def _sampling(settings: JudgeSettings) -> Sampling:
-    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
-
-
 def _alone(
     duel: Duel, texts: Texts, settings: JudgeSettings, seed: int, want: Want
 ) -> list[_Question]:
@@ -125,7 +121,7 @@ def _around(template: str, instruction: str, low: int, high: int) -> tuple[str, 
 def _ask_rubric(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
-    return _alone(duel, texts, settings, seed, _sampling(settings))
+    return _alone(duel, texts, settings, seed, sampling(settings))
 
 
 @lru_cache(maxsize=8)
@@ -153,7 +149,7 @@ def _ask_pairwise(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
     """Both orders. The first shows the left response as A, the second shows the right one as A."""
-    template, want = _template(settings), _sampling(settings)
+    template, want = _template(settings), sampling(settings)
     questions = []
     for slot, shown in (("first", texts), ("second", texts[::-1])):
         values = {

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.templates import fence, fill, load_template
+from phalanx.config.base import sampling
 from phalanx.config.mixing import proposers_of
 from phalanx.config.schema import Config, MixtureSettings
 from phalanx.config.schema_moaa import ProposalSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, derive_seed, joined_id, joined_seed, messages_json
-from phalanx.types import Ask, Member, Message, Request, Response, Sampling
+from phalanx.types import Ask, Member, Message, Request, Response
 
 TEMPLATE = "aggregate"
 
@@ -62,12 +64,13 @@ class Proposal:
 
     @property
     def text(self) -> str:
-        """What an aggregator is shown; "" where the proposal is left out."""
-        return (self.response.text or "").strip() if self.response.error is None else ""
+        """What an aggregator is shown: the answer, without reasoning that goes before it; "" where
+        the proposal is left out."""
+        return answer_alone(self.response.text or "").strip() if self.response.error is None else ""
 
     @property
     def usable(self) -> bool:
-        """Neither failed nor empty. One that was cut at the token limit is usable."""
+        """Neither failed nor empty, nor reasoning alone. One that was cut at the token limit is usable."""
         return bool(self.text)
 
 
@@ -119,11 +122,6 @@ def mixture_from(config: Config, members: Sequence[Member], joined: Sequence[str
         )
     proposers = tuple(tuple(known[name] for name in layer) for layer in layers)
     return Mixture(proposers, known[settings.aggregator], settings)
-
-
-def sampling(settings: ProposalSettings) -> Sampling:
-    """How a text is written with these settings."""
-    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
 
 
 def answer_request(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from phalanx.types import Sampling
 
 
 class Section(BaseModel):
@@ -70,3 +72,24 @@ class AnswerSettings(Section):
     """0 is off (slow on a CPU: the whole vocabulary is sorted)."""
     max_new_tokens: int = Field(512, ge=1)
     """A response that reaches it is marked truncated."""
+
+
+class Writes(Protocol):
+    """Settings that say how a text is written, answers and verdicts alike."""
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def max_new_tokens(self) -> int: ...
+
+
+def sampling(settings: Writes) -> Sampling:
+    """How a text is written with these settings."""
+    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)

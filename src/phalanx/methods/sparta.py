@@ -16,7 +16,8 @@ from phalanx.collective.matchmaking import match
 from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.preference import make_pairs
 from phalanx.collective.reputation import fade, update_all
-from phalanx.config.schema import AggregateSettings, AnswerSettings, Config
+from phalanx.config.base import sampling
+from phalanx.config.schema import AggregateSettings, Config
 from phalanx.identity import (
     canonical_json,
     derived_random,
@@ -38,7 +39,6 @@ from phalanx.types import (
     Outcome,
     Request,
     Response,
-    Sampling,
 )
 
 
@@ -70,14 +70,10 @@ class _Answers:
         return ""
 
 
-def _sampling(settings: AnswerSettings) -> Sampling:
-    return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
-
-
 def _answer_requests(
     duels: Sequence[Duel], members: dict[str, Member], iteration: Iteration, config: Config
 ) -> list[Request]:
-    want = _sampling(config.answer)
+    want = sampling(config.answer)
     want_json = canonical_json(want)
     requests = []
     for duel in duels:
