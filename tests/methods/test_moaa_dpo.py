@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from phalanx.config.schema import StudentSettings
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id
 from phalanx.methods.moaa_dpo import compare
-from phalanx.types import Instruction, Iteration, Message, Standing
+from phalanx.types import Instruction, Iteration, Message, Response, Standing
 from tests.collective.hearings import Asked, by_rank, members, preferring_good, script, settings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -179,7 +179,6 @@ FAIL = {"kind": "timeout", "message": "-"}
     [
         ([{"reply": "Nine."}], None, "identical"),
         ([{"reply": ""}], None, "empty"),
-        ([{"fail": FAIL}], None, "unscored"),
         ([{"reply": ["Nine.", "Eight.", "Ten."]}], "[[C]]", "tie"),
         ([{"reply": ["Nine.", "Eight.", "Ten."]}], "[[A]]", "tie"),
         ([{"reply": ["Nine.", "Eight.", "Ten."]}], "Hm.", "unscored"),
@@ -198,27 +197,134 @@ def test_drops(answers, verdict, drop):
 
 def test_one_usable_sample_beside_failed_ones_is_counted():
     rules = [
-        {"when": "not 0", "purpose": "sample", "reply": ["Nine.", ""]},
-        {"when": ".", "purpose": "sample", "fail": FAIL},
+        {"when": "not 0", "purpose": "sample", "fail": FAIL},
+        {"when": ".", "purpose": "sample", "reply": ["Nine.", ""]},
     ]
     result = compared(Asked(answering(*rules)), reward={"samples": 4})
     assert result.metrics["num_samples"] == 24
-    assert result.metrics["num_samples_failed"] == 16
-    assert 0 < result.metrics["num_samples_empty"] < 8
+    assert result.metrics["num_samples_failed"] == 8
+    assert 0 < result.metrics["num_samples_empty"] < 16
     assert all(pair.drop for pair in result.pairs)
 
 
-@pytest.mark.parametrize(
-    ("truncated", "drops"),
-    [("rejected_only", {"truncated"}), ("drop", {"truncated"}), ("allow", {""})],
-)
-def test_truncated_samples_follow_the_rule_of_pairs(truncated, drops):
-    rules = [{"when": ".", "purpose": "sample", "reply": DRAWS[:2], "finish": "length"}]
+def failing(*names, instructions="."):
+    rules = [
+        {"when": instructions, "purpose": "sample", "member": name, "fail": FAIL} for name in names
+    ]
+    return Asked(answering(*rules, {"when": ".", "purpose": "sample", "reply": DRAWS}))
+
+
+@pytest.mark.parametrize("names", [("dan",), ("eve",), ("dan", "eve")])
+def test_a_student_without_a_pair_because_its_samples_failed_stops_the_stage(names):
+    with pytest.raises(JudgmentError, match=f"{names[0]} has no pair .* 9 of its samples failed "
+                       r"\(9 timeout\), and 3 of 3 instructions"):  # fmt: skip
+        compared(failing(*names))
+
+
+def test_failed_samples_stop_nothing_while_a_pair_is_left():
+    result = compared(failing("dan", instructions="not [02]"))
+    drops = {p.instruction.id: p.drop for p in result.pairs if p.chosen_member == "dan"}
+    assert drops == {"i0": "unscored", "i1": "", "i2": "unscored"}
+
+
+def test_failed_samples_of_a_few_instructions_stop_nothing_where_the_others_tie():
+    judge = {"when": ".", "purpose": "verdict", "reply": "[[C]]"}
+    rules = [
+        {"when": "not 0", "purpose": "sample", "fail": FAIL},
+        {"when": ".", "purpose": "sample", "reply": DRAWS},
+    ]
+    result = compared(Asked(answering(*rules, verdicts=[judge])), reward={"samples": 6})
+    assert [pair.drop for pair in result.pairs] == 2 * ["unscored", "tie", "tie"]
+
+
+# Truncated samples -------------------------------------------------------------------------------
+
+RANKING = pytest.mark.parametrize("ranking", ["round_robin", "knockout"])
+
+
+class Truncating(Asked):
+    """One student's samples in order; those that begin with a word of ``cut`` hit the limit."""
+
+    def __init__(self, samples, cut, verdicts):
+        super().__init__(script(*verdicts))
+        self.samples, self.cut = iter(samples), cut
+
+    def __call__(self, phase, requests):
+        if phase != "sample":
+            return super().__call__(phase, requests)
+        texts = [next(self.samples) for _ in requests]
+        return [
+            Response(
+                request.id,
+                text=text,
+                finish_reason="length" if text.startswith(self.cut) else "stop",
+            )
+            for request, text in zip(requests, texts, strict=True)
+        ]
+
+
+def truncating(rule, ranking, cut, samples=("Nine.", "Seven.", "Eight.", "Ten.")):
+    asked = Truncating(samples, cut, by_rank())
     result = compared(
-        Asked(answering(*rules)), pairs={"truncated": truncated}, reward={"samples": 6}
+        asked,
+        iteration(1),
+        [StudentSettings(name="dan")],
+        reward={"samples": len(samples), "ranking": ranking},
+        pairs={"truncated": rule},
     )
-    assert {pair.drop for pair in result.pairs} <= {*drops, "identical"}
-    assert drops <= {pair.drop for pair in result.pairs}
+    return result, asked
+
+
+@RANKING
+@pytest.mark.parametrize(
+    ("rule", "cut", "chosen", "rejected"),
+    [
+        ("allow", ("Seven", "Ten"), "Seven.", "Ten."),
+        ("drop", ("Seven", "Ten"), "Nine.", "Eight."),
+        ("drop", ("Eight", "Nine"), "Seven.", "Ten."),
+        ("rejected_only", ("Seven",), "Nine.", "Ten."),
+        ("rejected_only", ("Seven", "Nine"), "Eight.", "Ten."),
+    ],
+)
+def test_a_truncated_sample_costs_no_pair(ranking, rule, cut, chosen, rejected):
+    (pair,) = truncating(rule, ranking, cut)[0].pairs
+    assert (pair.chosen, pair.rejected, pair.drop) == (chosen, rejected, "")
+    assert pair.margin > 0
+
+
+def test_with_rejected_only_a_truncated_sample_may_be_the_worst():
+    (pair,) = truncating("rejected_only", "round_robin", ("Seven", "Ten"))[0].pairs
+    assert (pair.chosen, pair.rejected, pair.drop) == ("Nine.", "Ten.", "")
+    assert pair.rejected_truncated
+    # A knockout has no second best: whole ones meet alone where they differ.
+    (pair,) = truncating("rejected_only", "knockout", ("Seven", "Ten"))[0].pairs
+    assert (pair.chosen, pair.rejected, pair.drop) == ("Nine.", "Eight.", "")
+
+
+@RANKING
+@pytest.mark.parametrize(
+    ("rule", "cut"),
+    [
+        ("drop", ("Seven", "Nine", "Eight", "Ten")),
+        ("drop", ("Seven", "Nine", "Eight")),
+        ("rejected_only", ("Seven", "Nine", "Eight", "Ten")),
+        ("rejected_only", ("Seven", "Nine", "Eight")),
+    ],
+)
+def test_where_no_whole_sample_can_be_chosen_the_pair_is_dropped_as_truncated(ranking, rule, cut):
+    result, asked = truncating(rule, ranking, cut)
+    (pair,) = result.pairs
+    assert pair.drop == "truncated"
+    assert pair.chosen
+    assert pair.rejected
+    assert bool(asked.of("verdict")) == (rule == "rejected_only")
+    assert result.metrics["num_samples_truncated"] == len(cut)
+
+
+def test_a_whole_sample_chosen_in_place_of_a_truncated_one_was_ranked_above_the_worst():
+    samples = ("Seven.", "Nine.", " Nine.", "Nine. ")  # whole ones are alike, and all the worst
+    (pair,) = truncating("rejected_only", "round_robin", ("Seven",), samples)[0].pairs
+    assert (pair.drop, pair.chosen) == ("truncated", "Seven.")
 
 
 def test_margin_keep_and_weights_follow_the_rules_of_pairs():
@@ -238,6 +344,26 @@ def test_margin_keep_and_weights_follow_the_rules_of_pairs():
     weighed = compared(drawing(), iteration(12), pairs={"weight_by_margin": True})
     kept = [pair for pair in weighed.pairs if pair.chosen_member == "dan" and not pair.drop]
     assert sum(pair.weight for pair in kept) / len(kept) == pytest.approx(1)
+
+
+def test_all_scores_of_a_pointwise_judge_are_counted():
+    """Best and worst have one judgment a group; what is missing of the others counts, too."""
+    rules = [
+        {"when": "<<<response \\w+>>>\n(Nine|Ten)", "purpose": "judge", "reply": '{"score": 6}'},
+        {"when": "<<<response \\w+>>>\nSeven", "purpose": "judge", "reply": '{"score": 8}'},
+        {"when": ".", "purpose": "judge", "reply": "Good!"},
+    ]
+    asked = Truncating(("Nine.", "Seven.", "Eight.", "Four."), ("-",), rules)
+    result = compared(
+        asked,
+        iteration(1),
+        [StudentSettings(name="dan", reward="cora")],
+        reward={"samples": 4},
+        judge={"protocol": "rubric"},
+    )
+    assert (result.metrics["num_judgments"], result.metrics["num_unreadable"]) == (1, 0)
+    assert (result.metrics["scores.asked"], result.metrics["scores.unreadable"]) == (4, 2)
+    assert [pair.drop for pair in result.pairs] == [""]
 
 
 def test_counts_add_up():

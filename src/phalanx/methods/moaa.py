@@ -24,11 +24,15 @@ __all__ = ["Stage", "draw", "joining", "lesson", "mixing_members", "run", "stage
 def draw(
     config: Config, instructions: Sequence[Instruction], number: int
 ) -> tuple[Instruction, ...]:
-    """The stage's own number of instructions, fresh in every generation."""
+    """The stage's own number of instructions, fresh in every generation.
+
+    Where there are fewer, all of them, each once: an instruction is answered once in a stage.
+    """
     stage = stage_of(config, number)
     settings = config.moaa
     count = settings.sft_instructions if stage.kind == "sft" else settings.dpo_instructions
     seed = derive_seed("moaa", config.seed, stage.kind)
+    count = min(count, len(instructions))
     return fresh_sample(instructions, count, seed=seed, iteration=stage.generation - 1)
 
 
