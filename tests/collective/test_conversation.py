@@ -261,3 +261,35 @@ def test_every_user_turn_is_one_row_and_the_counts_add_up(later, mode, fits, fai
         ended = [n for n, drop in enumerate(drops) if drop]
         assert not ended or all(drop == "cut" for drop in drops[ended[0] + 1 :])
         assert len(steps_of(instruction)) == len(drops) - 1
+
+
+# Reasoning ---------------------------------------------------------------------------------------
+
+
+def test_a_rewritten_turn_is_without_the_reasoning_before_it():
+    said_ = "<think>They want Lima now.</think>\n\nHow large is Lima?"
+    turns, counts, _ = told("rewrite", Asked({"How large is Paris": 0.2}, rewritten=said_))
+    assert turns[1].prompt == "How large is Lima?"
+    assert counts["rewritten"] == 1
+
+
+def test_a_rewritten_turn_that_is_reasoning_alone_is_none():
+    turns, counts, _ = told("rewrite", Asked({"How large is Paris": 0.2}, rewritten="<think>Hm."))
+    assert [turn.answer.drop for turn in turns] == ["", "cut", "cut", ""]
+    assert counts["cut"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "found"),
+    [
+        ("<think>Hm.</think>Lima.", "stop", ("Lima.", "", True)),
+        ("Hm.\n</think>\n\nLima.", "stop", ("Lima.", "", True)),
+        (" Lima.\n", "stop", (" Lima.\n", "", False)),
+        ("Lima: use <think> and </think>.", "stop", ("Lima: use <think> and </think>.", "", False)),
+        ("<think>Hm.", "length", ("", "truncated", True)),
+        ("<think>Hm.</think>", "stop", ("", "empty", True)),
+    ],
+)
+def test_an_answer_is_without_the_reasoning_before_it(text, finish, found):
+    answer = Answer.of(Response("r", text=text, finish_reason=finish), "ada")
+    assert (answer.text, answer.drop, answer.reasoned) == found

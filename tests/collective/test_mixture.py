@@ -228,6 +228,16 @@ def test_an_aggregator_without_an_answer_says_why(said, reason):
     assert mixed.reason.startswith(reason)
 
 
+def test_proposals_are_shown_without_the_reasoning_before_them():
+    said = {"ada": "<think>2+2 is 5?</think>\nFour.", "bob": "<think>Hm.", "cora": "4"}
+    asked = Asked(lambda request: said.get(request.member.name, "It is 4."))
+    [mixed] = mix([user()], mixture((ADA, BOB, CORA)), asked, place=PLACE)
+    assert shown(asked.requests[1][0]) == ["Four.", "4"]
+    assert asked.requests[1][0].shortenable == ("Four.", "4")
+    assert [proposal.usable for proposal in mixed.proposals] == [True, False, True]
+    assert mixed.proposals[0].response.text == said["ada"], "the record is whole"
+
+
 def test_a_truncated_proposal_is_used():
     cut = Response("", text="Fo", finish_reason="length")
     asked = Asked(lambda r: cut if r.purpose == "propose" else "Four.")

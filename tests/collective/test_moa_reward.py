@@ -341,6 +341,14 @@ def test_what_was_said_is_what_the_requests_say():
     assert {"criteria", "first", "second", "first.assess.bob"} <= set(judgment.raw)
 
 
+def test_evaluations_are_read_without_the_reasoning_before_them():
+    asked = Asked(script(assess="<think>Both are bad.</think>\nA is short."))
+    judged(asked)
+    (verdict, *_) = asked.of("verdict")
+    assert "Both are bad." not in verdict.messages[-1].content
+    assert set(verdict.shortenable) == {GOOD, BAD, "A is short."}
+
+
 def test_flags_of_shortened_and_written_answers():
     plain = Asked(script())
 

@@ -382,6 +382,23 @@ def test_a_ranker_of_later_turns_is_shown_the_conversation_and_the_answer():
     assert not any("Five." in text for text in judged)
 
 
+def test_reasoning_before_an_answer_is_not_learned_and_counted():
+    rules = [
+        {"when": "aloud", "member": "ada", "reply": "<think>Seven?</think>\nSeven."},
+        {"when": "lost", "member": "ada", "reply": "<think>Seven? No,", "finish": "length"},
+    ]
+    instructions = [
+        Instruction("a", "Name a prime aloud."),
+        Instruction("b", "Name a lost prime."),
+        Instruction("c", "Name one."),
+    ]
+    result = made(config("teacher:ada"), start(*instructions), Asked(SCRIPT, *rules))
+    found = [(row.response, row.drop) for row in result.demonstrations]
+    assert found == [("Seven.", ""), ("", "truncated"), ("Seven.", "")]
+    assert result.metrics["reasoning_removed.teacher:ada"] == 2
+    assert result.metrics["num_dropped.teacher:ada.truncated"] == 1
+
+
 def test_single_turns_have_no_counts_of_turns():
     result = made(config("mixture"), start(), Asked())
     assert not [name for name in result.metrics if name.startswith("turns.")]

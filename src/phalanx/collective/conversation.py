@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.templates import fence, fill, load_template
 from phalanx.identity import canonical_json, derive_seed, joined_id, joined_seed, messages_json
 from phalanx.types import (
@@ -48,20 +49,24 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """``drop`` is "" for an answer, or why there is none (``failed``, ``empty``, ...); its
-    conversation then ends."""
+    conversation then ends. ``reasoned``: reasoning that went before the answer was taken off."""
 
     writer: str
     text: str = ""
     response_id: str = ""
     truncated: bool = False
     drop: str = ""
+    reasoned: bool = False
 
     @classmethod
     def of(cls, response: Response, writer: str) -> Answer:
-        """A response as an answer: a failed or an empty one is none."""
-        text = response.text or ""
-        drop = "failed" if response.error else "" if text.strip() else "empty"
-        return cls(writer, text, response.request_id, response.truncated, drop)
+        """A response as an answer: a failed one is none, nor is one that is empty or reasoning
+        alone."""
+        whole = response.text or ""
+        text = answer_alone(whole)
+        none = "truncated" if response.truncated else "empty"
+        drop = "failed" if response.error else "" if text.strip() else none
+        return cls(writer, text, response.request_id, response.truncated, drop, text != whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +216,10 @@ def _mended(courses: Sequence[_Course], repair: Repair, counts: Counter[str]) ->
         requests = [_request(course, repair, "rewrite", repair.want) for course in broken]
         replies = repair.ask("rewrite", requests)
         for course, reply in zip(broken, replies, strict=True):
+            text = answer_alone(reply.text or "").strip()
             # A turn that did not come to its end is no turn.
-            if reply.error is None and not reply.truncated and (reply.text or "").strip():
-                rewritten[id(course)] = (reply.text or "").strip()
+            if reply.error is None and not reply.truncated and text:
+                rewritten[id(course)] = text
     counts["rewritten"] += len(rewritten)
     counts["cut"] += len(broken) - len(rewritten)
     return [

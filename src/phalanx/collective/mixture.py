@@ -70,7 +70,7 @@ class Proposal:
 
     @property
     def usable(self) -> bool:
-        """Neither failed nor empty, nor reasoning alone. One that was cut at the token limit is usable."""
+        """Not failed, empty or reasoning alone. One that was cut at the token limit is usable."""
         return bool(self.text)
 
 

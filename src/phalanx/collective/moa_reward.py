@@ -26,6 +26,7 @@ from phalanx.collective.criteria import (
 )
 from phalanx.collective.judging import LOW_MASS, WRITTEN_SCORE
 from phalanx.collective.mixture import mixture_from, sampling
+from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.reading import Verdict, combine_orders, read_verdict
 from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
 from phalanx.config.schema import Config, RewardSettings
@@ -292,7 +293,8 @@ def _request(
 
 
 def _text(response: Response) -> str:
-    return (response.text or "").strip() if response.error is None else ""
+    """An evaluation as the aggregator reads it: without reasoning that goes before it."""
+    return answer_alone(response.text or "").strip() if response.error is None else ""
 
 
 def _whys(panel: Panel, order: _Order) -> str:

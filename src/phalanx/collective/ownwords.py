@@ -137,6 +137,29 @@ def without_reasoning(text: str) -> tuple[str, str]:
     return "\n".join(kept).strip(), ""
 
 
+def answer_alone(text: str) -> str:
+    """The answer without the reasoning in front of it; a text without any stays as it is.
+
+    For texts that others read or learn from, not for verdicts. Reasoning comes first: the text
+    begins with its opening tag, or the tag stood in the prompt and the closing one ends a line.
+    Tags further on are the answer's own, since an answer may be about them. What never gets
+    beyond its reasoning is no answer: "".
+
+    >>> answer_alone("<think>A city.</think>Paris."), answer_alone("Use <think> tags.")
+    ('Paris.', 'Use <think> tags.')
+    """
+    tags = list(_TAG.finditer(text))
+    if not tags:
+        return text
+    close = next((tag for tag in tags if tag["close"]), None)
+    if not tags[0]["close"]:
+        if text[: tags[0].start()].strip():
+            return text
+        return text[close.end() :].strip() if close else ""
+    rest = text[tags[0].end() :]
+    return rest.strip() if not rest.partition("\n")[0].strip() else text
+
+
 def _pairs(text: str, marks: dict[str, str], skip: Spans, limit: int) -> list[tuple[int, int]]:
     """Matching opening and closing marks, but for those within ``skip``."""
     closers = set(marks.values())

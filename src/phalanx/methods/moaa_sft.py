@@ -48,6 +48,8 @@ def demonstrate(
         made = [_demonstration(name, turn, config) for turn in turns]
         _refuse_nothing(name, made)
         built[name] = made
+        if reasoned := sum(turn.answer.reasoned for turn in turns):
+            bench.counts[f"reasoning_removed.{name}"] += reasoned
         if any(turn.number for turn in turns):
             bench.counts.update({f"turns.{name}.{key}": n for key, n in counts.items()})
     rows = [row for name in names for row in built[name]]
