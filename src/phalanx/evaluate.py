@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger
 from phalanx.methods.moaa import joining
 from phalanx.tasks import TaskItem, load_task, normalise, score, split_of
 from phalanx.types import Ask, IterationResult, Member, Message, Request, Response, Sampling
-
-MIXTURE = "mixture"
-"""The name under which a mixture is in ``evaluations``."""
 
 
 def load_tasks(config: Config) -> tuple[TaskItem, ...]:

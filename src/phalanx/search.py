@@ -32,10 +32,11 @@ from phalanx.collective.designs import (
 )
 from phalanx.collective.mixture import Mixed, mixture_from
 from phalanx.collective.referee import RANKER, Candidate, rank_by
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.dispatch import MAX_ATTEMPTS
 from phalanx.errors import BudgetError, ConfigError, LedgerError, MissingPackage
-from phalanx.evaluate import MIXTURE, answers, load_tasks
+from phalanx.evaluate import answers, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import Ledger
 from phalanx.statistics import paired_bootstrap, wilson

@@ -14,7 +14,7 @@ from phalanx.identity import content_id, derive_seed
 from phalanx.types import Ask, Duel, Judgment, Member, Request, Response, Reward
 
 RANKER = "ranker"
-"""The flag of a reward model's reply: it has scores for pairs only."""
+"""The flag of a reward model's replies, failed ones too: it scores pairs and no single response."""
 
 Texts = tuple[str, str]
 Place = tuple[Any, ...]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from phalanx.collective.comparing import RANKER
 from phalanx.engines.hf_batches import cut, halving
 from phalanx.engines.hf_prompts import Prompt, shorten
 from phalanx.engines.reward_models import RewardText, Scorer, load_scorer, load_text
@@ -22,8 +23,6 @@ from phalanx.types import Failure, Member, Message, Request, Response, Reward
 if TYPE_CHECKING:
     from phalanx.weights import Weights
 
-RANKER = "ranker"
-"""Flag of responses, failed ones included, whose model scores pairs and no single response."""
 _CACHED_ROWS = 20_000
 Key = tuple[str, str, bool]
 
