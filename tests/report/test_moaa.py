@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.methods import METHODS
 from phalanx.report import html, markdown, words
 from phalanx.report.facts import gather
 from phalanx.report.moaa_result import teacher_lines
@@ -21,6 +22,7 @@ from phalanx.report.moaa_views import sections
 from phalanx.report.terminal import status, summary
 from phalanx.report.words import doing, percent
 from phalanx.statistics import Interval, mcnemar_exact, wilson
+from phalanx.types import Iteration
 from tests.report import fixture_moaa
 from tests.report.test_renderers import Page, printed
 
@@ -183,12 +185,30 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     result = facts.moaa.result
     assert result.unmeasured == ("bst",)
     lines = sections(facts)[0].lines
-    assert "Not measured, for want of the role contest: bst." in lines
+    assert "Students that were not measured: bst." in lines
     assert "No student has been measured after it had learned." in lines
     ada = result.last("ada")
     assert ada.test == pytest.approx(1)
     assert ada.interval == wilson(ada.num_test, ada.num_test)
     assert result.best_teacher == "ada"
+
+
+def test_a_teacher_that_was_not_measured_is_named(tmp_path):
+    members = [
+        *({"name": name, "roles": ["contest", "judge"]} for name in ("ada", "bob", "cora")),
+        {"name": "dan", "roles": ["judge"]},
+        *({"name": name, "roles": ["contest", "learn"]} for name in fixture_moaa.STUDENTS),
+    ]
+    pool = {"base": "builtin:smollm2-135m", "members": members}
+    configured = fixture_moaa.config(iterations=1, pool=pool)
+    with fixture_moaa.start(tmp_path / "run", configured) as ledger:
+        fixture_moaa.measure(ledger, configured, 0)
+        with ledger.transaction():  # as runs were recorded that measured contestants alone
+            ledger._db.execute("DELETE FROM evaluations WHERE member = 'dan'")
+        facts = gather(ledger)
+    assert facts.moaa.teachers == ("ada", "bob", "cora", "dan")
+    assert facts.moaa.result.unmeasured == ("dan",)
+    assert any("Teachers that were not measured: dan;" in o for o in sections(facts)[0].lines)
 
 
 def test_costs_add_up_to_every_response(facts, rows):
@@ -468,3 +488,47 @@ def test_a_command_that_is_no_run_says_what_is_recorded(tmp_path):
         assert facts.moaa is None
         assert (facts.progress.phase, facts.progress.known) == ("mix", False)
         assert "Work of the command mix: 0 requests recorded" in printed(status(facts))
+
+
+def test_examples_keep_their_proposals_over_a_new_start(tmp_path):
+    """A line that is stored anew has another number in the packed prompts."""
+    settings = fixture_moaa.config(iterations=1)
+    fixture_moaa.start(tmp_path / "run", settings).close()
+    path, method = run_ledger_path(tmp_path / "run"), METHODS["moaa"]
+    long = {i.id: f"Think of it as long as you like, and then say this. {i.text}"
+            for i in fixture_moaa.instructions()}  # fmt: skip
+
+    class Restarted(fixture_moaa.World):
+        def ask(self, iteration):
+            def ask(phase, requests):
+                if phase.startswith("aggregate"):
+                    self.ledger.close()
+                    self.ledger = Ledger(path, writable=True)
+                return super(Restarted, self).ask(iteration)(phase, requests)
+
+            return ask
+
+    world = Restarted(Ledger(path, writable=True), settings)
+    world.answers |= {long[i.id]: replace(i, text=long[i.id]) for i in fixture_moaa.instructions()}
+    told = [replace(i, text=long[i.id]) for i in fixture_moaa.instructions() if not i.later]
+    result = method.run(
+        Iteration(
+            number=1,
+            seed=settings.seed,
+            members=tuple(world.ledger.members(0)),
+            instructions=method.draw(settings, told, 1),
+            standings={},
+            reliability={},
+            earlier=(tuple(world.ledger.members(0)),),
+        ),
+        world.ask(1),
+        settings,
+    )
+    world.ledger.record_iteration(1, result)
+    lines = world.ledger.query("SELECT count(*) - count(DISTINCT text) AS twice FROM texts")
+    assert lines[0]["twice"] > 0, "otherwise this shows nothing"
+    examples = gather(world.ledger).moaa.examples
+    world.ledger.close()
+    assert examples
+    for example in examples:
+        assert {member for _, member, _ in example.proposals} == {"ada", "bob", "cora"}

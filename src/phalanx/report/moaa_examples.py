@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Any
 
 from phalanx.ledger import Ledger
 from phalanx.report.moaa_records import MIXTURE, MixtureExample
 
 NUM_EXAMPLES = 3
+# The last turn alone, unpacked; NULL where there is no response.
+_TURN = (
+    "iif(r.messages IS NULL, NULL, full_messages('[' || json_extract(r.messages, '$[#-1]') || ']'))"
+)
+Proposal = tuple[str, str, str]
+"""(phase, member, text)."""
 
 
 def mixture_examples(ledger: Ledger, proposers: Collection[str]) -> tuple[MixtureExample, ...]:
@@ -22,47 +29,57 @@ def mixture_examples(ledger: Ledger, proposers: Collection[str]) -> tuple[Mixtur
         "WHERE builder = ? AND turn = 0 AND dropped = '' GROUP BY 1, 2 ORDER BY 1, 3 LIMIT ?",
         (MIXTURE, NUM_EXAMPLES),
     )
-    return tuple(_example(ledger, row, proposers) for row in rows)
+    examples = []
+    for iteration, places in groupby(rows, key=lambda place: place["iteration"]):
+        made = [(place, _demonstration(ledger, place)) for place in places]
+        written = _proposals(ledger, iteration, [row["turn"] for _, row in made])
+        examples += [_example(*one, written[one[1]["turn"]], proposers) for one in made]
+    return tuple(examples)
 
 
-def _example(ledger: Ledger, place: dict[str, Any], proposers: Collection[str]) -> MixtureExample:
-    row = ledger.query(
-        "SELECT d.prompt, d.response, r.member AS writer, r.messages FROM demonstrations d "
+def _demonstration(ledger: Ledger, place: dict[str, Any]) -> dict[str, Any]:
+    return ledger.query(
+        f"SELECT d.prompt, d.response, r.member AS writer, {_TURN} AS turn FROM demonstrations d "
         "LEFT JOIN responses r ON r.id = d.response_id "
         "WHERE d.iteration = ? AND d.builder = ? AND d.position = ?",
         (place["iteration"], MIXTURE, place["position"]),
     )[0]
+
+
+def _example(
+    place: dict[str, Any],
+    row: dict[str, Any],
+    written: Sequence[Proposal],
+    proposers: Collection[str],
+) -> MixtureExample:
     return MixtureExample(
         iteration=place["iteration"],
         domain=place["domain"],
         instruction=row["prompt"],
-        proposals=tuple(
-            proposal
-            for proposal in _proposals(ledger, place["iteration"], row["messages"])
-            if proposal[1] in proposers
-        ),
+        proposals=tuple(proposal for proposal in written if proposal[1] in proposers),
         writer=row["writer"] or MIXTURE,
         response=row["response"],
     )
 
 
 def _proposals(
-    ledger: Ledger, iteration: int, messages: str | None
-) -> tuple[tuple[str, str, str], ...]:
-    """(phase, member, text) of the proposals whose conversation ends with the same user turn.
+    ledger: Ledger, iteration: int, turns: Sequence[str | None]
+) -> dict[str | None, list[Proposal]]:
+    """The proposals by the user turn that they answer; none where its prompt is not known.
 
-    Compared as stored: unpacking every prompt of a stage would take longer than the whole report.
+    Only the last turn is unpacked: with every whole prompt of a stage, this would take longer than
+    the rest of the report. Packed ones cannot be compared, as the same line may have two numbers.
     """
-    if messages is None:
-        return ()
-    last = messages[messages.rindex('["user"') :]
-    rows = ledger.query(
-        "SELECT phase, member, text, error_kind FROM responses WHERE iteration = ? "
-        "AND purpose = 'propose' AND phase NOT LIKE 'evaluate%' AND substr(messages, -?) = ? "
-        "ORDER BY phase, at, rowid",
-        (iteration, len(last), last),
-    )
-    return tuple((row["phase"], row["member"], _said(row)) for row in rows)
+    by_turn: dict[str | None, list[Proposal]] = {turn: [] for turn in turns}
+    marks = ",".join("?" * len(by_turn))
+    for row in ledger.query(
+        f"SELECT phase, member, text, error_kind, {_TURN} AS turn FROM responses r "
+        "WHERE iteration = ? AND purpose = 'propose' AND phase NOT LIKE 'evaluate%' "
+        f"AND turn IN ({marks}) ORDER BY phase, at, rowid",
+        (iteration, *by_turn),
+    ):
+        by_turn[row["turn"]].append((row["phase"], row["member"], _said(row)))
+    return by_turn
 
 
 def _said(row: dict[str, Any]) -> str:

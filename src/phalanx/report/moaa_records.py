@@ -170,7 +170,7 @@ class ResultFacts:
     num_test: int = 0
     note: str = ""
     unmeasured: tuple[str, ...] = ()
-    """Students that were never measured, because they lack the role contest."""
+    """Students and teachers that were never measured on test items."""
 
     def last(self, name: str) -> Level | None:
         mine = [level for level in self.levels if level.name == name]

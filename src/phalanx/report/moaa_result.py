@@ -18,9 +18,7 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
     result = moaa.result
     config = Config.model_validate(facts.config)
     lines = [f"{result.note[:1].upper()}{result.note[1:]}."] if result.note else []
-    if result.unmeasured:
-        names = ", ".join(result.unmeasured)
-        lines.append(f"Not measured, for want of the role contest: {names}.")
+    lines += _unmeasured(moaa)
     if result.levels and not result.comparisons:
         lines.append("No student has been measured after it had learned.")
     lines += teacher_lines(moaa)
@@ -52,6 +50,20 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
     if domains := _by_domain(facts, moaa):
         tables.append(domains)
     return Section("result", "Result", tuple(lines), tuple(tables))
+
+
+def _unmeasured(moaa: MoaaFacts) -> list[str]:
+    students = {name for name, *_ in moaa.students}
+    missing = moaa.result.unmeasured
+    lines = []
+    if learned := [name for name in missing if name in students]:
+        lines.append(f"Students that were not measured: {', '.join(learned)}.")
+    if taught := [name for name in missing if name not in students]:
+        lines.append(
+            f"Teachers that were not measured: {', '.join(taught)}; any of them may be better than "
+            "what is called the best teacher here."
+        )
+    return lines
 
 
 def _by_domain(facts: RunFacts, moaa: MoaaFacts) -> TableView | None:

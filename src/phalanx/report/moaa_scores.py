@@ -57,7 +57,9 @@ def result(
         num_test=items["test"],
         note=_note(best, first),
         unmeasured=tuple(
-            name for name, *_ in students if not any(level.name == name for level in levels)
+            name
+            for name in dict.fromkeys([*(name for name, *_ in students), *teachers])
+            if not any(level.name == name for level in levels)
         ),
     )
 
