@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import phalanx
+from phalanx.config.reading import read_text
+from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.verdicts import Agreement, read_cases
+from phalanx.verdicts import Agreement, judge_file, read_cases
+from phalanx.workshop import Workshop
 from tests.scripts import command, read_rows, write_pool, write_rows
 
 # Judges that prefer the text with "good" in it; cora always likes what is shown as A.
@@ -119,12 +122,25 @@ def test_per_duel_and_judges_by_role(config):
     assert made.agreement.total == 5
 
 
+def test_an_empty_system_turn_and_an_answer_alone_are_fine(config):
+    empty = {"role": "system", "content": " "}
+    made = phalanx.judge(
+        config, [{"prompt": [empty, USER], "left": [SAID], "right": [empty, USER, SAID]}]
+    )
+    assert made.statuses == {"tie": 1}
+
+
 def test_sides_may_have_other_names_and_be_conversations(config, tmp_path):
     chat = [{"role": "user", "content": "Why?"}]
     answers = [[*chat, {"role": "assistant", "content": text}] for text in ("no", "good one")]
     made = phalanx.judge(config, [{"prompt": chat, "left": answers[0], "right": answers[1]}])
     assert made.rows[0]["winner"] == "right"
     assert made.rows[0]["instruction"] == "Why?"
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "Why?"}
+SAID = {"role": "assistant", "content": "good"}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +155,11 @@ def test_sides_may_have_other_names_and_be_conversations(config, tmp_path):
         ({"prompt": [{"role": "user", "content": "x"}] * 2, "chosen": "a", "rejected": "b"},
          "several turns"),
         ({"prompt": [{"text": "x"}], "chosen": "a", "rejected": "b"}, "not {role, content}"),
+        ({"prompt": [SYSTEM, USER], "chosen": "a", "rejected": "b"}, "prompt has a system turn"),
+        ({"prompt": "Why?", "chosen": [SYSTEM, USER, SAID], "rejected": "b"}, "has a system turn"),
+        ({"prompt": "Why?", "chosen": [USER, SAID, USER, SAID], "rejected": "b"},
+         "chosen has 3 turns before its answer"),
+        ({"prompt": "Who?", "chosen": "a", "rejected": [USER, SAID]}, "judges see the instruction"),
         ({"prompt": "x", "chosen": "a", "rejected": "b", "left": "c", "right": "d"},
          "chosen and rejected; left and right"),
     ],
@@ -156,6 +177,63 @@ def test_bad_rows_may_be_skipped_and_are_listed(config, tmp_path):
     assert made.rows[1] == {
         "line": 2, "status": "bad row", "winner": None, "reason": "chosen is no text",
     }  # fmt: skip
+
+
+def test_a_repeat_asks_failed_rows_again_and_the_record_is_the_file(config, file, tmp_path):
+    """The script stands for a judge that could not be reached, and later can."""
+    loaded = phalanx.load_config(config, ["judge.quorum=0.9"], purpose="judge")
+    cases, out = read_cases(str(file), loaded), tmp_path / "judged"
+    rule = "  - {when: Where, purpose: judge, fail: {kind: timeout, message: not now}}\n"
+    script = read_text(RULES.replace("sampling:\n", f"sampling:\n{rule}"), "script").data
+    member = loaded.pool.members[0].model
+    with Workshop(loaded) as shop:
+        shop.use("scripted", ScriptedEngine({member: script}))
+        failed = judge_file(loaded, cases, out, workshop=shop)
+    assert failed.rows[4]["status"] == "no_quorum"
+    made = judge_file(loaded, cases, out)
+    assert made.rows[4]["winner"] == "chosen"
+    with Ledger(run_ledger_path(out)) as ledger:
+        outcomes = ledger.query(
+            "SELECT o.status FROM outcomes o JOIN duels d ON d.id = o.duel ORDER BY d.position"
+        )
+        assert [row["status"] for row in outcomes] == [row["status"] for row in made.rows]
+        assert ledger.count("judgments", "reason != ''") == 0
+        assert ledger.state(1)["metrics"]["num_unreadable"] == 0
+
+
+def test_a_changed_file_behind_the_configuration_needs_another_folder(config, file, tmp_path):
+    out = tmp_path / "judged"
+    assert phalanx_judge(config, file, "--out", out).returncode == 0
+    script = tmp_path / "script.yaml"
+    script.write_text(RULES.replace("good", "bad"), encoding="utf-8")
+    refused = phalanx_judge(config, file, "--out", out)
+    assert refused.returncode == 1
+    assert "a file that its configuration names has changed" in refused.stderr
+    script.write_text(RULES, encoding="utf-8")
+    assert phalanx_judge(config, file, "--out", out).returncode == 0
+
+
+def test_a_ranker_compares_both_responses_at_once(tmp_path):
+    """A small ranker from files: it scores none alone, and so is asked about pairs, both ways."""
+    pytest.importorskip("torch")
+    from tests.engines.test_reward import make_ranker
+
+    config = tmp_path / "config.yaml"
+    make_ranker(tmp_path / "pam")
+    config.write_text(
+        "pool:\n  members:\n    - {name: pam, engine: reward, model: pam, roles: [judge]}\n"
+        "judge: {protocol: reward}\naggregate: {rule: mean}\n"
+        "resources: {device: cpu}\n",
+        encoding="utf-8",
+    )
+    made = phalanx.judge(config, ROWS, out=tmp_path / "judged")
+    assert made.statuses == {"decided": 3, "tie": 1, "unanswered": 1}
+    for row in (made.rows[0], made.rows[1], made.rows[4]):
+        (said,) = row["judges"]
+        assert said["scores"]["chosen"] == -said["scores"]["rejected"] != 0
+        assert "ranker" in said["flags"]
+    with Ledger(run_ledger_path(tmp_path / "judged")) as ledger:
+        assert ledger.count("responses", "status = 'done'") == ledger.count("responses") == 6
 
 
 KILLER = """

@@ -15,6 +15,7 @@ from typing import Any
 from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
 from phalanx.collective import moa_reward
+from phalanx.collective.comparing import RANKER, ByRanker
 from phalanx.collective.moa_reward import Panel, panel_from
 from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.reputation import initial_standing
@@ -25,6 +26,7 @@ from phalanx.rows import BadRow, Row, Table, read_rows
 from phalanx.sources import clean_text
 from phalanx.statistics import Interval, wilson
 from phalanx.types import (
+    Ask,
     Duel,
     Instruction,
     IterationResult,
@@ -123,7 +125,8 @@ def read_cases(path: str, config: Config) -> Cases:
     """The rows of a file (any format that instructions may have), each with two responses.
 
     A response may be a text, or a conversation that ends with it; so may the instruction, if it
-    has one user turn. Raises ConfigError for missing columns and, unless
+    has one user turn. Judges see no more than that: a row with a system turn, or with a response
+    to other turns, cannot be used. Raises ConfigError for missing columns and, unless
     ``instructions.bad_rows`` is ``skip``, for rows that cannot be used, listing all of them.
     """
     return cases_of(read_rows(path, split=config.instructions.split), config)
@@ -137,7 +140,7 @@ def cases_of(table: Table, config: Config) -> Cases:
     for row in table.rows:
         try:
             text = _prompt(row.fields.get(prompt), prompt)
-            texts = [_response(row.fields.get(side), side) for side in sides]
+            texts = [_response(row.fields.get(side), side, text) for side in sides]
         except ValueError as error:
             bad.append(BadRow(row.line, str(error)))
             continue
@@ -175,7 +178,7 @@ def _columns(where: str, rows: Sequence[Row], configured: str) -> tuple[str, tup
 
 def _prompt(value: Any, name: str) -> str:
     if isinstance(value, list):
-        turns = [turn for turn in map(_turn, value) if turn[0] != "system"]
+        turns = _turns(value, name)
         if [role for role, _ in turns] != ["user"]:
             raise ValueError(f"{name} is a conversation of several turns; judges see one")
         value = turns[0][1]
@@ -184,16 +187,31 @@ def _prompt(value: Any, name: str) -> str:
     return clean_text(value.strip())
 
 
-def _response(value: Any, name: str) -> str:
+def _response(value: Any, name: str, prompt: str) -> str:
     """A text, which may be empty: an empty response is a finding, not a fault of the file."""
     if isinstance(value, list):
-        turns = [_turn(turn) for turn in value]
-        if not turns or turns[-1][0] != "assistant":
+        *before, last = _turns(value, name) or [("", "")]
+        if last[0] != "assistant":
             raise ValueError(f"{name} is a conversation that does not end with the assistant")
-        value = turns[-1][1]
+        if before and [(role, clean_text(text.strip())) for role, text in before] != [
+            ("user", prompt)
+        ]:
+            raise ValueError(
+                f"{name} has {len(before)} turns before its answer that are not just the "
+                "instruction, and judges see the instruction alone"
+            )
+        value = last[1]
     if not isinstance(value, str):
         raise ValueError(f"{name} is no text")
     return clean_text(value)
+
+
+def _turns(values: Sequence[Any], name: str) -> list[tuple[str, str]]:
+    """(role, content) of each turn; empty system turns say nothing and are left out."""
+    turns = [(role, text) for role, text in map(_turn, values) if role != "system" or text.strip()]
+    if any(role == "system" for role, _ in turns):
+        raise ValueError(f"{name} has a system turn, which judges would not see; leave it out")
+    return turns
 
 
 def _turn(value: Any) -> tuple[str, str]:
@@ -215,7 +233,9 @@ def judge_file(
 ) -> Verdicts:
     """Judge every row by ``judge.protocol``; the same call on the same folder goes on.
 
-    Duels, judgments and outcomes are recorded as those of iteration 1. Raises JudgmentError where
+    Duels, judgments and outcomes are recorded as those of iteration 1. A call after the last row
+    asks for failed responses again, and what follows from them takes the place of what was
+    recorded, so that record and result are the same. Raises JudgmentError where
     not one row that judges saw has an outcome, or more judgments than ``judge.max_unreadable``
     could not be read.
     """
@@ -246,15 +266,14 @@ def judge_file(
         judgments = (_by_mixture if by_mixture else _by_judges)(place, open_)
         outcomes = _outcomes(place, duels, settled, judgments)
         _refuse_unreadable(judgments, outcomes, settled, config)
-        if place.ledger.state(1) is None:
-            result = IterationResult(
-                duels=tuple(duels),
-                judgments=tuple(judgments),
-                outcomes=tuple(outcomes),
-                metrics=_metrics(judgments, outcomes),
-            )
-            place.ledger.record_iteration(1, result)
-            place.ledger.put("finished", "yes")
+        result = IterationResult(
+            duels=tuple(duels),
+            judgments=tuple(judgments),
+            outcomes=tuple(outcomes),
+            metrics=_metrics(judgments, outcomes),
+        )
+        place.ledger.record_iteration(1, result, replace=True)
+        place.ledger.put("finished", "yes")
         return _verdicts(cases, duels, judgments, outcomes, spent(place))
 
 
@@ -272,11 +291,44 @@ def _duels(cases: Cases) -> list[Duel]:
 
 
 def _by_judges(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgment]:
-    """Every judge of the pool, or ``judge.per_duel`` of them, on every duel."""
-    config = place.config
+    """Every judge of the pool, or ``judge.per_duel`` of them, on every duel.
+
+    A ranker is asked about both responses at once, in both orders.
+    """
+    config, ask, where = place.config, place.ask(1), ("judge", place.config.seed)
     judges = pool.judges(place.ledger.members())
     asked = [(duel, texts, _asked_judges(duel, judges, config)) for duel, texts in duels]
-    return judge_duels(asked, config.judge, place.ask(1), place=("judge", config.seed))
+    rankers = _rankers(asked, ask, where) if config.judge.protocol == "reward" else []
+    alone = [
+        (duel, texts, [judge for judge in mine if judge not in rankers])
+        for duel, texts, mine in asked
+    ]
+    judgments = judge_duels(alone, config.judge, ask, place=where)
+    for ranker in rankers:
+        before = [(duel, texts) for duel, texts, mine in asked if ranker in mine]
+        put, shown = [duel for duel, _ in before], [texts for _, texts in before]
+        judgments += ByRanker(ranker, ask, where).judge(put, shown, "")
+    return judgments
+
+
+def _rankers(
+    asked: Sequence[tuple[Duel, Texts, Sequence[Member]]], ask: Ask, where: tuple[Any, ...]
+) -> list[Member]:
+    """The reward models that have scores for pairs alone, as their replies about one pair say."""
+    first: dict[str, tuple[Member, Duel, Texts]] = {}
+    for duel, texts, judges in asked:
+        for judge in judges:
+            first.setdefault(judge.name, (judge, duel, texts))
+    requests = [
+        ByRanker(judge, ask, where).request(duel, "first", texts)
+        for judge, duel, texts in first.values()
+    ]
+    replies = ask("judge", requests)
+    return [
+        judge
+        for (judge, _, _), reply in zip(first.values(), replies, strict=True)
+        if RANKER in reply.flags
+    ]
 
 
 def _asked_judges(duel: Duel, judges: Sequence[Member], config: Config) -> Sequence[Member]:
