@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -216,7 +216,10 @@ def prepare_pool(session: Session) -> None:
 
 
 def learn(session: Session, number: int) -> None:
-    """Train every learner on what the iteration gave it; recorded one by one, in pool order."""
+    """Train every learner on what the iteration gave it; recorded one by one, in pool order.
+
+    Who had nothing to learn from keeps its version: it has not changed, and is not measured anew.
+    """
     config, ledger = session.config, session.ledger
     if config.train.method == "none":
         return
@@ -231,7 +234,37 @@ def learn(session: Session, number: int) -> None:
     jobs = [_job(session, number, member, lesson) for member, lesson in lessons.items() if lesson]
     if jobs:
         results = session.workshop.train("train", jobs, session.progress, session.check_stop)
-        _record_trainings(session, number, "train", results)
+        unchanged = {member.name: member for member in lessons}
+        _record_trainings(session, number, "train", _learned(session, number, unchanged, results))
+
+
+def _learned(
+    session: Session, number: int, before: Mapping[str, Member], results: Iterator[TrainResult]
+) -> Iterator[TrainResult]:
+    """The results; those of no example are of the member as it was ``before``, and are told."""
+    for result in results:
+        if result.num_examples:
+            yield result
+            continue
+        member = before[result.member.name]
+        lost = result.num_dropped or _dropped_pairs(session.ledger, number, member.name)
+        listed = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+        session.progress.say(
+            f"Note: {member.name} had nothing to learn from in iteration {number} and stays as it "
+            f"was (dropped: {listed or 'none'}). Ties are scores that are all alike: look at the "
+            "judgments (phalanx export RUN judgments); where texts are too long, raise the limit"
+        )
+        yield replace(result, member=member)
+
+
+def _dropped_pairs(ledger: Ledger, number: int, name: str) -> dict[str, int]:
+    """How many pairs with a response of this member were dropped, by the reason."""
+    rows = ledger.query(
+        "SELECT dropped, count(*) AS n FROM pairs WHERE iteration = ? AND dropped <> '' "
+        "AND ? IN (chosen_member, rejected_member) GROUP BY 1",
+        (number, name),
+    )
+    return {row["dropped"]: row["n"] for row in rows}
 
 
 def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob:
@@ -354,8 +387,11 @@ def _start_of(session: Session, number: int) -> Iteration:
 
 
 def _refuse_unreadable(result: IterationResult, config: Config) -> None:
-    asked = result.metrics.get("num_judgments", 0)
-    unreadable = result.metrics.get("num_unreadable", 0)
+    """Raise JudgmentError where too much of what judges said could not be read.
+
+    Rankings by scores have one judgment a group, of best and worst; there the scores count.
+    """
+    counts = result.metrics
     limit = config.judge.max_unreadable
     lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
     if limit < 1 and lost and len(lost) == len(result.outcomes):
@@ -364,13 +400,24 @@ def _refuse_unreadable(result: IterationResult, config: Config) -> None:
             f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
             "at the failed rows (phalanx export RUN responses); they are asked again next time"
         )
-    if asked and unreadable > limit * asked:
-        reasons = sorted({judgment.reason for judgment in result.judgments if judgment.reason})
+    for what, given, lacking in (
+        ("judgments", "num_judgments", "num_unreadable"),
+        ("scores", "scores.asked", "scores.unreadable"),
+    ):
+        asked, unreadable = counts.get(given, 0), counts.get(lacking, 0)
+        if not asked or unreadable <= limit * asked:
+            continue
+        gaps = [judgment for judgment in result.judgments if judgment.reason]
+        reasons = sorted({judgment.reason for judgment in gaps})
+        by_mixture = what == "judgments" and any(judgment.protocol == "moa" for judgment in gaps)
+        other = (
+            "reward.verdict: options" if by_mixture else "judge.protocol: expected or likelihood"
+        )
         raise JudgmentError(
-            f"{unreadable:.0f} of {asked:.0f} judgments could not be read (limit {limit:.0%}), "
-            f"for example: {'; '.join(reasons[:3])}. Use a judge that follows the prompt, "
-            "judge.protocol: expected or likelihood, or raise judge.max_unreadable; the "
-            "responses are kept"
+            f"{unreadable:.0f} of {asked:.0f} {what} could not be read (limit {limit:.0%}), for "
+            f"example: {'; '.join(reasons[:3]) or 'see phalanx export RUN responses'}. Use a judge "
+            f"that follows the prompt, {other}, or raise judge.max_unreadable; the responses are "
+            "kept"
         )
 
 
