@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from phalanx.collective.reading import combine_orders, read_score, read_verdict
+from phalanx.collective.reading import SCORES, Verdict, combine_orders, read_score, read_verdict
 from phalanx.collective.templates import fence, fill, fill_around, imitates_verdict, load_template
 from phalanx.config.base import sampling
 from phalanx.config.schema import JudgeSettings
@@ -107,7 +107,8 @@ def _alone(
     questions = []
     for slot, text in (("left", texts[0]), ("right", texts[1])):
         message = Message("user", fence(text, seed)[0].join(around))
-        questions.append(_Question(slot, (message,), want, (text,)))
+        parts = (text, *duel.instruction.answered)
+        questions.append(_Question(slot, (message,), want, parts))
     return questions
 
 
@@ -160,16 +161,17 @@ def _ask_pairwise(
             "high": str(settings.high),
         }
         message = Message("user", fill(template, values))
-        questions.append(_Question(slot, (message,), want, shown))
+        parts = (*shown, *duel.instruction.answered)
+        questions.append(_Question(slot, (message,), want, parts))
     return questions
 
 
 def _ask_likelihood(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
-    """The conversation is the one in which the judge itself would answer."""
-    system = (Message("system", judge.system),) if judge.system else ()
-    messages = (*system, Message("user", duel.instruction.text))
+    """The conversation is the one in which the judge itself would answer. It is never shortened:
+    how much were left out of it would depend on the response."""
+    messages = judge.conversation(duel.instruction.judged)
     return [
         _Question(slot, messages, Likelihood(text), ())
         for slot, text in zip(("left", "right"), texts, strict=True)
@@ -180,9 +182,9 @@ def _ask_reward(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
     """The conversation alone: a reward model reads the instruction and the response as turns."""
-    messages = judge.messages(duel.instruction.text)
+    messages = judge.conversation(duel.instruction.judged)
     return [
-        _Question(slot, messages, Reward(text), (text,))
+        _Question(slot, messages, Reward(text), (text, *duel.instruction.answered))
         for slot, text in zip(("left", "right"), texts, strict=True)
     ]
 
@@ -247,6 +249,11 @@ def _written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any,
     return reading.value, reading.reason
 
 
+def read_written_verdict(response: Response) -> tuple[Verdict | None, str]:
+    """The verdict of a written reply, in its own words alone, or why there is none."""
+    return _written(response, lambda text, truncated: read_verdict(text, truncated=truncated))
+
+
 def _expected_score(response: Response) -> tuple[float | None, str]:
     """Mean of the scores under their probabilities."""
     if response.error is not None:
@@ -299,17 +306,13 @@ def _read_expected(settings: JudgeSettings, responses: Sequence[Response]) -> _R
 
 
 def _read_pairwise(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
-    def read(text: str, truncated: bool) -> Any:
-        return read_verdict(text, truncated=truncated)
-
-    (first, why_first), (second, why_second) = (_written(reply, read) for reply in responses)
+    (first, why_first), (second, why_second) = map(read_written_verdict, responses)
     reasons = [
         f"{slot}: {why}" for slot, why in (("first", why_first), ("second", why_second)) if why
     ]
     raw = {"first": responses[0].said, "second": responses[1].said}
     both = combine_orders(first, second)
-    scores = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5), None: (None, None)}[both.value]
-    return _Reading(scores, "; ".join(reasons), raw, flipped=both.flipped)
+    return _Reading(SCORES[both.value], "; ".join(reasons), raw, flipped=both.flipped)
 
 
 def _read_likelihood(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:

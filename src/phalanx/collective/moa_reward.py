@@ -24,11 +24,12 @@ from phalanx.collective.criteria import (
     load_criteria,
     numbered,
 )
-from phalanx.collective.judging import LOW_MASS, WRITTEN_SCORE
-from phalanx.collective.mixture import mixture_from, sampling
+from phalanx.collective.judging import LOW_MASS, WRITTEN_SCORE, read_written_verdict
 from phalanx.collective.ownwords import answer_alone
-from phalanx.collective.reading import Verdict, combine_orders, read_verdict
+from phalanx.collective.reading import SCORES, Verdict, combine_orders
 from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
+from phalanx.config.base import sampling
+from phalanx.config.mixing import MIXTURE, MOA, panel_of, selector_of, verdict_of
 from phalanx.config.schema import Config, RewardSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed, derived_random
@@ -46,8 +47,8 @@ from phalanx.types import (
     Want,
 )
 
-JUDGE = "mixture"
-PROTOCOL = "moa"
+JUDGE = MIXTURE
+PROTOCOL = MOA
 LEFT_OUT = "evaluations_left_out"
 """The flag of a judgment for which some evaluation failed or was empty."""
 
@@ -98,13 +99,12 @@ def panel_from(config: Config, members: Sequence[Member]) -> Panel:
     """
     settings = config.reward
     known = {member.name: member for member in members}
-    proposers, aggregator = list(settings.proposers), settings.aggregator
-    if not proposers or not aggregator:
-        mixture = mixture_from(config, members)
-        aggregator = aggregator or mixture.aggregator.name
-        mixing = [member.name for layer in mixture.layers for member in layer]
-        proposers = proposers or mixing or [aggregator]
-    names = [*dict.fromkeys(proposers), aggregator, settings.selector or aggregator]
+    if not verdict_of(config):
+        raise ConfigError(
+            "reward.aggregator and mixture.aggregator are not set; name the member that gives the "
+            "verdict"
+        )
+    names = [*panel_of(config), verdict_of(config), selector_of(config)]
     unknown = [name for name in dict.fromkeys(names) if name not in known]
     if unknown:
         raise ConfigError(
@@ -246,7 +246,8 @@ def _assess_request(
     values = _values(hearing, order, derive_seed("assess fence", *here))
     message = Message("user", fill(load_template("assess", values), values))
     want = sampling(panel.settings.evaluate)
-    return _request("assess", here, proposer, message, want, order.shown)
+    parts = (*order.shown, *hearing.duel.instruction.answered)
+    return _request("assess", here, proposer, message, want, parts)
 
 
 def _verdict_request(
@@ -266,7 +267,7 @@ def _verdict_request(
     }
     message = Message("user", fill(load_template("verdict", values), values))
     want = Sampling(0.0, 1.0, 0, panel.settings.verdict_tokens) if written else _OPTIONS
-    parts = (*order.shown, *order.usable)
+    parts = (*order.shown, *order.usable, *hearing.duel.instruction.answered)
     return _request("verdict", here, panel.aggregator, message, want, parts)
 
 
@@ -317,7 +318,7 @@ def _judgment(panel: Panel, hearing: _Hearing) -> Judgment:
         value, flipped, reasons = _written(hearing)
     else:
         value, flipped, reasons = _weighed(hearing, panel.settings)
-    left, right = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5), None: (None, None)}[value]
+    left, right = SCORES[value]
     return Judgment(
         duel_id=hearing.duel.id,
         judge=JUDGE,
@@ -354,14 +355,7 @@ def _written(hearing: _Hearing) -> tuple[Verdict | None, bool, list[str]]:
 def _read(order: _Order) -> tuple[Verdict | None, str]:
     """The verdict that the aggregator wrote, in its own words alone."""
     reply = order.reply
-    if reply is None:
-        return None, order.reason
-    if reply.error is not None:
-        return None, f"{reply.error.kind}: {reply.error.message}"
-    reading = read_verdict(reply.text or "", truncated=reply.truncated)
-    if reading.value is None and reply.truncated:
-        return None, f"truncated at the token limit ({reading.reason})"
-    return reading.value, reading.reason
+    return (None, order.reason) if reply is None else read_written_verdict(reply)
 
 
 def _weighed(hearing: _Hearing, settings: RewardSettings) -> tuple[Verdict | None, bool, list[str]]:

@@ -24,6 +24,13 @@ from phalanx.collective.scorenumber import (
 )
 
 Verdict = Literal["A", "B", "tie"]
+SCORES: dict[Verdict | None, tuple[float, float] | tuple[None, None]] = {
+    "A": (1.0, 0.0),
+    "B": (0.0, 1.0),
+    "tie": (0.5, 0.5),
+    None: (None, None),
+}
+"""What a verdict is worth to the left and the right response; where there is none, nothing."""
 
 
 @dataclass(frozen=True, slots=True)

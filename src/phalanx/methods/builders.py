@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from phalanx.collective.conversation import Answer, Answerer, Asked, transcript
 from phalanx.collective.mixture import Mixture, answer_request, mix
 from phalanx.collective.referee import Candidate, Ranked, rank_by
-from phalanx.config.mixing import ranker_of
+from phalanx.config.mixing import BUILDERS, MIXTURE, TEACHER, ranker_of
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import derive_seed, derived_random
@@ -30,8 +30,6 @@ from phalanx.types import (
     Response,
 )
 
-MIXTURE = "mixture"
-TEACHER = "teacher:"
 CONVERSATION = "Go on with this conversation: answer its last message."
 """Above a conversation, where judges of an answer are shown it in the place of a question."""
 
@@ -81,7 +79,7 @@ def builder_of(name: str, bench: Bench) -> Builder:
             f"moaa.students: data is {name!r}; expected {', '.join(BUILDERS)}, {TEACHER}NAME or "
             "none"
         )
-    return BUILDERS[name](bench)
+    return _MAKERS[name](bench)
 
 
 def _mixture(bench: Bench) -> Builder:
@@ -108,12 +106,9 @@ def _best_of(bench: Bench) -> Builder:
     return Builder([(i, "") for i in bench.iteration.instructions], _by_ranker(bench))
 
 
-BUILDERS: dict[str, Callable[[Bench], Builder]] = {
-    MIXTURE: _mixture,
-    "combined": _combined,
-    "random": _random,
-    "best_of": _best_of,
-}
+_MAKERS: dict[str, Callable[[Bench], Builder]] = dict(
+    zip(BUILDERS, (_mixture, _combined, _random, _best_of), strict=True)
+)
 
 
 # Answerers ---------------------------------------------------------------------------------------
@@ -238,12 +233,15 @@ def _candidate(answer: Answer) -> Candidate:
 
 
 def _as_instruction(asked: Asked) -> Instruction:
-    """What judges are told is answered: the first turn, or the conversation up to the last one."""
+    """What judges are told is answered: the first turn, or the conversation up to the last one.
+
+    Those that judge by a prompt read a transcript. Reward models and likelihoods get the turns.
+    """
     if asked.number == 0:
         return replace(asked.instruction, later=())
     seed = derive_seed("conversation", asked.instruction.id, asked.turns)
     text = f"{CONVERSATION}\n\n{transcript(asked.turns, seed)}"
-    return replace(asked.instruction, text=text, later=())
+    return replace(asked.instruction, text=text, later=(), turns=asked.turns)
 
 
 def _favourite(answers: Sequence[Answer], ranked: Ranked, bench: Bench) -> Answer:

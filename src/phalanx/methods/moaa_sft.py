@@ -7,17 +7,14 @@ from collections.abc import Sequence
 
 from phalanx.collective.conversation import Repair, Turn, converse
 from phalanx.collective.mixture import mixture_from, sampling
-from phalanx.config.mixing import rewriter_of
+from phalanx.config.mixing import MIXTURE, USER_TURN_TOKENS, rewriter_of
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id
 from phalanx.methods.builders import Bench, builder_of
 from phalanx.types import Ask, Demonstration, Iteration, IterationResult, Member
 
-USER_TURN_TOKENS = 512
-"""A rewritten user turn that is longer has run away from its task."""
-
-_TURN = {"mixture": 0, "combined": 1, "best_of": 2}
+_TURN = {MIXTURE: 0, "combined": 1, "best_of": 2}
 # Whoever asks most comes first. Engines answer in batches of one member; a builder that needs some
 # of the answers then finds whole batches answered, and none is computed twice for a part of it.
 
