@@ -19,6 +19,7 @@ from phalanx.collective.comparing import RANKER, ByRanker
 from phalanx.collective.moa_reward import Panel, panel_from
 from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.reputation import initial_standing
+from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings, Config
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id, derived_random
@@ -37,7 +38,6 @@ from phalanx.types import (
 )
 from phalanx.workshop import Workshop
 
-MOA = "moa"
 Texts = tuple[str, str]
 PROMPTS = ("instruction", "prompt", "question")
 SIDES = (("response_a", "response_b"), ("chosen", "rejected"), ("left", "right"))

@@ -32,6 +32,7 @@ from phalanx.collective.ranking import (
     Verdict,
     tournament,
 )
+from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings, Config, JudgeSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
@@ -47,8 +48,6 @@ from phalanx.types import (
 )
 
 __all__ = ["MOA", "RANKER", "Candidate", "Ranked", "Rankings", "rank_by"]
-
-MOA = "moa"
 
 
 @dataclass(frozen=True, slots=True)

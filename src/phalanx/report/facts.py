@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
 from phalanx.report.examples import examples
 from phalanx.report.moaa_facts import moaa_facts
-from phalanx.report.moaa_records import MIXTURE
 from phalanx.report.records import (
     MemberFacts,
     PhaseTime,

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.rules import BUILTIN_BASES
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods.moaa import stage_of
 from phalanx.pool import members_from
-from phalanx.report.moaa_records import MIXTURE, AnswerCost, CostFacts
+from phalanx.report.moaa_records import AnswerCost, CostFacts
 
 _TOKENS = "total(num_prompt_tokens) AS tokens_in, total(num_completion_tokens) AS tokens_out"
 # Whatever is asked to measure somebody, the mixture's proposals included.

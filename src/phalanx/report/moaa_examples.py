@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.ledger import Ledger
-from phalanx.report.moaa_records import MIXTURE, MixtureExample
+from phalanx.report.moaa_records import MixtureExample
 
 NUM_EXAMPLES = 3
 # The last turn alone, unpacked; NULL where there is no response.

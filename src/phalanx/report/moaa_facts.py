@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from phalanx.config.mixing import teachers_of
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods.moaa import stage_of
@@ -49,12 +50,6 @@ def moaa_facts(
             ledger, {*chain(*proposers_of(config)), *(name for name, *_ in students)}
         ),
     )
-
-
-def teachers_of(config: Config) -> tuple[str, ...]:
-    """The members of the mixture as configured, each once: proposers first, then the aggregator."""
-    names = [*chain(*proposers_of(config)), config.mixture.aggregator]
-    return tuple(name for name in dict.fromkeys(names) if name)
 
 
 def _stages(

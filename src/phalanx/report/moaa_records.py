@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from phalanx.report.records import Change, TrainingFacts
 from phalanx.statistics import Interval
 
-MIXTURE = "mixture"
-"""The mixture's name among builders, judges, writers and whatever is evaluated."""
-
 
 @dataclass(frozen=True, slots=True)
 class BuilderFacts:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.methods.moaa import stage_of
-from phalanx.report.moaa_records import MIXTURE, Comparison, Level, MoaaFacts, Ratio
+from phalanx.report.moaa_records import Comparison, Level, MoaaFacts, Ratio
 from phalanx.report.moaa_words import Section, TableView, p_value, stage_name
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.words import percent, points, points_span, span

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.methods.moaa import stage_of
 from phalanx.report.moaa_records import (
-    MIXTURE,
     AnswerCost,
     Comparison,
     Level,

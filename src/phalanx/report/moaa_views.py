@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.report.moaa_records import (
-    MIXTURE,
     AnswerCost,
     CostFacts,
     MoaaFacts,
