@@ -382,6 +382,44 @@ def test_a_ranker_of_later_turns_is_shown_the_conversation_and_the_answer():
     assert not any("Five." in text for text in judged)
 
 
+@pytest.mark.parametrize("protocol", ["likelihood", "reward", "ranker"])
+def test_judges_without_a_prompt_get_later_turns_as_a_conversation(protocol):
+    """Their score is that of the response as the next assistant turn."""
+    kind = "reward" if protocol == "ranker" else protocol
+    script = {
+        **SCRIPT,
+        "likelihood": [{"when": ".", "logprob_per_token": [-1.5, -0.5]}],
+        "reward": [{"when": "Seven", "reward": 2.0}, {"when": ".", "reward": 1.0}],
+    }
+    asked = Asked(script)
+
+    def ask(phase, requests):
+        flags = ("ranker",) if protocol == "ranker" and phase.startswith("judge") else ()
+        return [replace(reply, flags=flags) for reply in asked(phase, requests)]
+
+    settings = config("best_of", judge=kind, ranker="cora", multi_turn="faithful")
+    result = made(settings, start(TALK), ask)
+    judged = [r for _, r, _ in asked.asked if r.purpose == "judge"]
+    assert not any("Go on with this conversation" in m.content for r in judged for m in r.messages)
+    last = [r for r in judged if r.messages[-1].content == "Thanks. One more?"]
+    assert last
+    for request in last:
+        assert [m.role for m in request.messages] == ["user", "assistant"] * 2 + ["user"]
+        first, second = (m.content for m in request.messages[1:4:2])
+        assert [first, second] == [row.response for row in result.demonstrations[:2]]
+        if protocol != "likelihood":
+            assert {first, second} <= set(request.shortenable)
+
+
+def test_earlier_answers_in_a_transcript_may_be_shortened_and_questions_not():
+    asked = Asked(SCRIPT, LIKES_SEVEN)
+    made(config("best_of", multi_turn="faithful"), start(TALK), asked)
+    judged = [r for _, r, _ in asked.asked if r.purpose == "judge"]
+    (later, *_) = [r for r in judged if "One more?" in r.messages[-1].content]
+    assert "Seven." in later.shortenable
+    assert not {"Name a prime.", "And six?", "Thanks. One more?"} & set(later.shortenable)
+
+
 def test_reasoning_before_an_answer_is_not_learned_and_counted():
     rules = [
         {"when": "aloud", "member": "ada", "reply": "<think>Seven?</think>\nSeven."},

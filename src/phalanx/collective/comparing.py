@@ -103,7 +103,7 @@ class ByRanker:
 
     def request(self, duel: Duel, slot: str, shown: Texts) -> Request:
         """One order, ``first`` or ``second``, of a duel, whose texts it ``shown`` in that order."""
-        messages = self._judge.messages(duel.instruction.text)
+        messages = self._judge.conversation(duel.instruction.judged)
         want = Reward(*shown)
         here = ("judge", *self._place, duel.id, self._judge.key, "reward", slot)
         return Request(
@@ -113,7 +113,7 @@ class ByRanker:
             want=want,
             purpose="judge",
             seed=derive_seed(*here),
-            shortenable=shown,
+            shortenable=(*shown, *duel.instruction.answered),
         )
 
     def _judgment(self, duel: Duel, first: Response, second: Response) -> Judgment:

@@ -207,6 +207,7 @@ def _request(
         want=want,
         purpose="criteria",
         seed=derive_seed("criteria", *here),
+        shortenable=instruction.answered,
     )
 
 
