@@ -52,3 +52,21 @@ def test_a_file_with_fewer_rows_than_a_stage_wants_makes_a_whole_run(tmp_path):
             where = "iteration = ? AND builder = ?"
             assert ledger.count("demonstrations", where, (1, builder)) == count
         assert ledger.count("pairs", "iteration = 2 AND chosen_member = 'student'") == 3
+
+
+def test_the_smoke_configuration_runs_and_adds_up(tmp_path):
+    config = load(ROOT / "configs/smoke/moaa.yaml")
+    align(config, tmp_path / "run")
+    wanted = {"sft": config.moaa.sft_instructions, "dpo": config.moaa.dpo_instructions}
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        for number, kind in enumerate(["sft", "dpo"] * 2, start=1):
+            at = (number,)
+            duels = ledger.count("duels", "iteration = ?", at)
+            assert duels > 0
+            assert ledger.count("outcomes", "iteration = ?", at) == duels
+            assert ledger.count("judgments", "iteration = ?", at) == duels
+            if kind == "dpo":  # two students have a reward
+                assert ledger.count("pairs", "iteration = ?", at) == 2 * wanted[kind]
+            else:
+                where = "iteration = ? AND turn = 0 AND builder = 'mixture'"
+                assert ledger.count("demonstrations", where, at) == wanted[kind]
