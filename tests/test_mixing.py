@@ -9,14 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import phalanx
 from phalanx.asking import spent
+from phalanx.cli import talking
 from phalanx.cli.asking import split_words
 from phalanx.cli.talking import printable
+from phalanx.dispatch import MAX_ATTEMPTS
+from phalanx.engines.http_stream import SHOWN_OTHERWISE
+from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import ConfigError, Interrupted, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.mixing import Chat, open_mixer
@@ -73,6 +79,20 @@ def test_a_failed_proposer_is_left_out_and_named(config):
     assert "--- ada, layer 1, sample 1" in done.stderr
 
 
+def test_a_prompt_that_is_no_proper_text_is_cleaned(config):
+    """Words of a shell and bytes of a pipe need not be UTF-8."""
+    done = phalanx_mix(config, "Why \udce9?", "-q")
+    assert done.returncode == 0, done.stderr
+    line = [sys.executable, "-m", "phalanx.cli", "mix", str(config), "-q"]
+    piped = subprocess.run(
+        line, input=b"Why \xe9?", capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )  # fmt: skip
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.decode() == done.stdout
+    assert phalanx.mix(config, ["Why \udce9?"])[0]["instruction"] == "Why \ufffd?"
+
+
 def test_no_answer_is_an_error_with_the_reason(config):
     done = phalanx_mix(config, "They all fail.")
     assert done.returncode == 1
@@ -107,6 +127,10 @@ def test_what_is_asked_of_a_configuration(config, tmp_path):
         (["seed=4"], None),
         (["mixture.propose.temperature=0", "x"], "x"),
         (["What is seed=4?"], "What is seed=4?"),
+        (["seed = 4; what is twice that?"], "seed = 4; what is twice that?"),
+        (["train.speed=90 km/h. How long for 45 km?"], "train.speed=90 km/h. How long for 45 km?"),
+        (["mixture.sampels=2"], None),  # a slip: reported when the configuration is loaded
+        (["reputation.initial_deviation=2", "pool.base=x", "x"], "x"),
         ([], None),
     ],
 )
@@ -143,10 +167,11 @@ def test_every_row_of_a_file_has_an_answer_or_a_reason(config, tmp_path):
     assert done.returncode == 0, done.stderr
     found = read_rows(to)
     assert len(found) == len(rows)
-    assert [row["response"] is None for row in found] == [False, False, True, False, True]
+    assert [row["line"] for row in found] == [1, 2, 3, 4, 5]
+    assert [row["response"] is None for row in found] == [False, False, True, True, False]
     assert all(bool(row["reason"]) == (row["response"] is None) for row in found)
-    assert found[0]["response"] == found[3]["response"]  # the repeated row
-    assert found[-1] == {"line": 4, "response": None, "reason": "bad row: empty instruction"}
+    assert found[0]["response"] == found[4]["response"]  # the repeated row
+    assert found[3] == {"line": 4, "response": None, "reason": "bad row: empty instruction"}
     assert {p["member"]: p.get("left_out") for p in found[1]["proposals"]} == {
         "ada": None,
         "bob": "engine: provoked",
@@ -235,6 +260,10 @@ def test_from_python(config):
         phalanx.mix(config, [[{"role": "assistant", "content": "Hello."}]])
     with pytest.raises(TypeError, match="list of prompts"):
         phalanx.mix(config, "Why?")
+    with pytest.raises(TypeError, match="give them to load_config"):
+        phalanx.mix(phalanx.load_config(config, purpose="mix"), ["Why?"], ["mixture.samples=2"])
+    with pytest.raises(TypeError, match="give them to load_config"):
+        phalanx.run(phalanx.load_config(config, purpose="mix"), {"mixture.samples": 2})
 
 
 # Streaming ---------------------------------------------------------------------------------------
@@ -244,8 +273,6 @@ class Broken:
     """A scripted engine whose stream breaks off after some words, in one way or another."""
 
     def __new__(cls, transient: bool):
-        from phalanx.engines.scripted import ScriptedEngine
-
         class Engine(ScriptedEngine):
             def stream(self, request, show):
                 show("The first ")
@@ -292,6 +319,49 @@ def test_a_stream_that_fails_for_good_is_no_answer(config, tmp_path):
         mixed = mixer.answer((Message("user", "Why?"),), lambda piece: None)
         assert mixed.response is None
         assert mixed.reason.startswith("failed: timeout")
+
+
+def answer_to(config: Path, engine, tmp_path: Path, capsys, monkeypatch, terminal: bool):
+    loaded = phalanx.load_config(config, purpose="mix")
+    shop = Workshop(loaded)
+    shop.use("scripted", engine)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(talking, "open_mixer", partial(open_mixer, workshop=shop))
+    talking.answer(loaded, tmp_path / "mix", "Why?", False, False)
+    return capsys.readouterr()
+
+
+def test_half_an_answer_is_shown_to_a_terminal_only(config, tmp_path, capsys, monkeypatch):
+    given = (config, Broken(transient=True))
+    shown = answer_to(*given, tmp_path / "a", capsys, monkeypatch, terminal=True)
+    assert shown.out.startswith("The first \n")
+    assert "the stream broke off" in shown.err
+    piped = answer_to(*given, tmp_path / "b", capsys, monkeypatch, terminal=False)
+    assert piped.out == shown.out.removeprefix("The first \n")
+    assert "broke off" not in piped.err
+
+
+def test_reasoning_that_was_shown_is_no_broken_stream(config, tmp_path, capsys, monkeypatch):
+    class Reasoning(ScriptedEngine):
+        def stream(self, request, show):
+            show("Let me see.")
+            return Response(request.id, text="Blue.", flags=(SHOWN_OTHERWISE,))
+
+    shown = answer_to(config, Reasoning(), tmp_path, capsys, monkeypatch, terminal=True)
+    assert shown.out == "Let me see.\nBlue.\n"
+    assert "still reasoning" in shown.err
+    assert "broke off" not in shown.err
+
+
+def test_a_failure_that_was_tried_often_enough_is_not_streamed_again(config, tmp_path):
+    heard: list[str] = []
+    turns = (Message("user", "Why?"),)
+    for start in range(MAX_ATTEMPTS + 2):
+        with with_engine(config, Broken(transient=False), tmp_path) as mixer:
+            mixed = mixer.answer(turns, heard.append)
+            assert mixed.reason.startswith("failed: timeout")
+            assert mixer.spent().calls == 2 + min(start + 1, MAX_ATTEMPTS)
+    assert len(heard) == MAX_ATTEMPTS
 
 
 def test_an_answer_that_is_stopped_keeps_its_proposals(config, tmp_path):
@@ -377,8 +447,25 @@ def test_a_chat_in_a_terminal(terminal):
     assert "\x1b[2J" not in terminal("escape\n", " s\r\n")
     terminal("/new\n", "A new conversation.")
     terminal("/what\n", "/new and /exit\r\n> ")
-    os.killpg(terminal.process.pid, signal.SIGINT)  # at the prompt: the end
-    assert terminal.process.wait(timeout=30) == 0
+    assert interrupted(terminal.process) == 0  # at the prompt: the end
+
+
+def interrupted(process: subprocess.Popen) -> int:
+    """Ctrl-C until it is heard: input() misses one between its prompt and its waiting."""
+    for _ in range(10):
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=5)
+    raise AssertionError("nothing ended the chat")
+
+
+def test_a_second_chat_may_go_to_the_same_folder(config, tmp_path, monkeypatch, capsys):
+    loaded = phalanx.load_config(config, purpose="mix")
+    for text in ("Why?", "How?"):
+        said = iter([text, "/exit"])
+        monkeypatch.setattr("builtins.input", lambda _, said=said: next(said))
+        talking.chat(loaded, tmp_path / "mix", False, True)
+        assert "answer." in capsys.readouterr().out
 
 
 def test_a_chat_ends_with_exit(terminal):

@@ -32,6 +32,7 @@ sampling:
   - {when: Finnish, purpose: rate, reply: "no idea"}
   - {when: ., purpose: rate, reply: "[[excellent]]"}
   - {when: recursion, purpose: answer, reply: " "}
+  - {when: ethanol, purpose: answer, reply: Half an answer which, finish: length}
   - {when: recipe|rings, purpose: answer, reply: A short answer.}
   - {when: ., purpose: answer, reply: A long and winding answer.}
 reward:
@@ -93,6 +94,7 @@ def test_a_rating_and_a_reward_are_asked_where_wanted(config):
     assert made.dropped["rated poor"] == 1
     assert made.dropped["unrated"] == 1
     assert made.dropped["unanswered"] == 1
+    assert made.dropped["truncated_answer"] == 1
     assert made.dropped["low_reward"] == 2
     assert len(made.rows) + sum(made.dropped.values()) == 300
 
@@ -115,6 +117,11 @@ def test_a_system_prompt_steers(config, tmp_path):
     assert all('"kind":"user_turn"' in row["w"] for row in rows)
 
 
+def test_a_system_prompt_that_is_no_proper_text_is_cleaned(config):
+    made = phalanx.synthesise(config, "ada", 1, system="Bread \udce9.", domain="\udce9")
+    assert made.rows[0]["domain"] == "\ufffd"
+
+
 def test_nothing_kept_is_an_error(tmp_path):
     config = write_pool(tmp_path, ["ada"], "user_turn:\n  - {when: '', reply: 'So:'}\n")
     with pytest.raises(PhalanxError, match=r"0 kept of 6 tried; dropped: 6 ends_with_colon"):
@@ -129,6 +136,7 @@ def test_nothing_kept_is_an_error(tmp_path):
         ({"member": "ada", "rewarder": "rita"}, "go together"),
         ({"member": "ada", "min_reward": 1.0}, "go together"),
         ({"member": "ada", "count": 0}, "at least 1 each"),
+        ({"member": "ada", "max_tries": 0}, "--max-tries 0; at least 1 each"),
     ],
 )
 def test_members_that_cannot_do_their_part(config, wish, fault):

@@ -31,7 +31,7 @@ from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
 from phalanx.rows import Row, Table
-from phalanx.sources import InstructionSet
+from phalanx.sources import InstructionSet, clean_text
 from phalanx.synthesis import Synthesis, Wish
 from phalanx.synthesis import synthesise as synthesise_to
 from phalanx.types import Instruction, Member, Message, Progress
@@ -149,13 +149,11 @@ def run(
 ) -> Run:
     """Start or continue a run. ``config`` is a file, ``preset:NAME``, or a loaded Config.
 
-    ``overrides`` are ``key.path=value`` texts or a mapping, as on the command line.
-    ``workshop`` brings one's own engines.
+    ``overrides`` are ``key.path=value`` texts or a mapping, as on the command line; a Config that
+    is loaded already has them. ``workshop`` brings one's own engines.
     """
-    if isinstance(config, Config):
-        loaded, source = config, "run"
-    else:
-        loaded, source = load_config(config, overrides), config
+    loaded = _loaded(config, overrides, "run")
+    source = "run" if isinstance(config, Config) else config
     folder = Path(out) if out else default_folder(source, loaded)
     return Run(align(loaded, folder, progress=progress, workshop=workshop))
 
@@ -181,6 +179,7 @@ def mix(
     ``proposals``.
 
     A prompt is a text, or a conversation as a list of {role, content} that ends with the user.
+    ``line`` is its number, from 1.
     With ``out``, a folder, the same call goes on where it was stopped.
     """
     loaded = _loaded(config, overrides, "mix")
@@ -188,7 +187,7 @@ def mix(
         raise TypeError("prompts is a list of prompts, not one text")
     rows = tuple(_instruction(prompt, number) for number, prompt in enumerate(prompts))
     with folder_or_scratch(out) as folder:
-        given = InstructionSet("prompts", rows)
+        given = InstructionSet("prompts", rows, lines=tuple(range(1, len(rows) + 1)))
         made = mix_file(loaded, given, folder, progress=progress, workshop=workshop)
     return list(made.rows)
 
@@ -243,6 +242,11 @@ def _loaded(
     config: Config | Path | str, overrides: Sequence[str] | Mapping[str, Any], purpose: Purpose
 ) -> Config:
     if isinstance(config, Config):
+        if overrides:
+            raise TypeError(
+                "overrides change a configuration while it is loaded, and this one is; give them "
+                "to load_config, or name the file or preset here"
+            )
         return config
     return load_config(config, overrides, purpose=purpose)
 
@@ -267,5 +271,5 @@ def _instruction(prompt: str | Sequence[Mapping[str, str]], number: int) -> Inst
             f"prompt {number}: expected turns of user and assistant, beginning and ending with "
             f"the user, got {roles}"
         )
-    first, *later = (Message(turn["role"], turn["content"]) for turn in turns)
-    return Instruction(content_id(number, turns), first.content, later=tuple(later))
+    first, *later = (Message(turn["role"], clean_text(turn["content"])) for turn in turns)
+    return Instruction(content_id(number, first, *later), first.content, later=tuple(later))

@@ -18,9 +18,10 @@ from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent, stop_on_interrupt
 from phalanx.collective.mixture import Mixed, Mixture, Proposal, mix, mixture_from
 from phalanx.config.schema import Config
+from phalanx.dispatch import MAX_ATTEMPTS
 from phalanx.errors import Interrupted
 from phalanx.identity import content_id
-from phalanx.sources import InstructionSet, read_instructions
+from phalanx.sources import InstructionSet, clean_text, read_instructions
 from phalanx.types import Instruction, Message, Progress, Request, Response
 from phalanx.workshop import Workshop
 
@@ -109,7 +110,7 @@ def conversation_of(instruction: Instruction) -> tuple[Message, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MixedFile:
-    """One row for every row of the input, in its order, and what became of them.
+    """One row for every row of the input, in its order (``line``), and what became of them.
 
     ``counts``: ``answered``, ``without answer``, ``bad row``; they sum up to the rows of the
     file. ``left_out``: failed or empty proposals by member.
@@ -158,7 +159,10 @@ def mix_file(
         answers = mixer.answers(prompts.instructions)
         cost = mixer.spent()
         mixer.place.ledger.put("finished", "yes")
-    rows = [row_of(one, mixed) for one, mixed in zip(prompts.instructions, answers, strict=True)]
+    rows = [
+        {"line": line, **row_of(one, mixed)}
+        for line, one, mixed in zip(prompts.lines, prompts.instructions, answers, strict=True)
+    ]
     bad = [
         {"line": row.line, "response": None, "reason": f"bad row: {row.reason}"}
         for row in prompts.skipped
@@ -166,7 +170,8 @@ def mix_file(
     answered = sum(mixed.response is not None for mixed in answers)
     counts = {"answered": answered, "without answer": len(answers) - answered, "bad row": len(bad)}
     left_out = Counter(p.member for mixed in answers for p in mixed.proposals if left_out_why(p))
-    return MixedFile((*rows, *bad), counts, dict(left_out), cost, time.monotonic() - began)
+    rows = sorted([*rows, *bad], key=lambda row: row["line"])
+    return MixedFile(tuple(rows), counts, dict(left_out), cost, time.monotonic() - began)
 
 
 def row_of(instruction: Instruction, mixed: Mixed) -> dict[str, Any]:
@@ -208,8 +213,9 @@ def left_out_why(proposal: Proposal) -> str:
 class _Streaming:
     """An ``ask`` that shows the one aggregate answer while it is written, and records it.
 
-    Everything else goes the ordinary way, and so does an answer that is recorded already, or
-    whose stream broke in a way that may pass; the caller compares what was shown with the answer.
+    Everything else goes the ordinary way, and so does an answer that is recorded already or was
+    tried often enough, or whose stream broke in a way that may pass; the caller compares what was
+    shown with the answer.
     """
 
     def __init__(self, place: Asking, show: Show) -> None:
@@ -223,7 +229,8 @@ class _Streaming:
         request = requests[0]
         engine = self._place.engine(request.member.engine)
         stored = self._place.ledger.responses([request.id])
-        if not hasattr(engine, "stream") or any(r.error is None for r, _ in stored.values()):
+        settled = any(r.error is None or tries >= MAX_ATTEMPTS for r, tries in stored.values())
+        if settled or not hasattr(engine, "stream"):
             return self._ask(phase, requests)
         self._place.check_stop()
         response = self._streamed(phase, request, engine, stored)
@@ -276,7 +283,7 @@ class Chat:
         Ctrl-C ends the answer: Interrupted is raised, the history is what it was, and the same
         turn goes on with the proposals that are there.
         """
-        turns = (*self.history, Message("user", text))
+        turns = (*self.history, Message("user", clean_text(text)))
         with stop_on_interrupt() as stop:
             mixed = self._mixer.answer(turns, show, place=("chat", self._number), stop=stop)
         if mixed.response is not None:

@@ -33,8 +33,8 @@ COMMON_COLUMNS = (
 class InstructionSet:
     """What a source gave. Line numbers are physical lines (row numbers for Parquet and hubs).
 
-    ``duplicates`` pairs the line of a repeated text with the line that had it first;
-    ``cleaned`` lists rows whose broken characters were replaced.
+    ``lines`` are those of the instructions, ``duplicates`` pairs the line of a repeated text with
+    the line that had it first; ``cleaned`` lists rows whose broken characters were replaced.
     """
 
     where: str
@@ -43,6 +43,7 @@ class InstructionSet:
     duplicates: tuple[tuple[int, int], ...] = ()
     cleaned: tuple[int, ...] = ()
     num_blank: int = 0
+    lines: tuple[int, ...] = ()
 
     def notes(self) -> list[str]:
         """What a user should hear before a run starts, one line each; empty if all was well."""
@@ -88,7 +89,8 @@ def read_instructions(
         wanted = tuple(domains) or skills.DOMAINS
         most = skills.num_instructions(wanted)
         count = min(BUILTIN_COUNT, most) if limit is None else limit
-        return InstructionSet(BUILTIN, skills.instructions(count, seed, wanted))
+        made = skills.instructions(count, seed, wanted)
+        return InstructionSet(BUILTIN, made, lines=tuple(range(1, len(made) + 1)))
     table = read_rows(path, split=split)
     _require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
     reader = _InstructionReader(column, duplicates == "keep", require_answer)
@@ -102,13 +104,17 @@ def read_instructions(
         raise _refusal(table.where, bad, " (or set instructions.bad_rows to skip)")
     if not reader.instructions:
         raise _nothing(table.where, bad)
+    kept = _of_domains(table.where, reader.instructions, domains)[:limit]
+    numbered = zip(reader.lines, reader.instructions, strict=True)
+    lines = tuple(line for line, one in numbered if not domains or one.domain in domains)
     return InstructionSet(
         table.where,
-        _of_domains(table.where, reader.instructions, domains)[:limit],
+        kept,
         tuple(bad),
         tuple(reader.duplicates),
         tuple(reader.cleaned),
         table.num_blank,
+        lines[:limit],
     )
 
 
@@ -168,6 +174,7 @@ class _InstructionReader:
         self.keep = keep
         self.require_answer = require_answer
         self.instructions: list[Instruction] = []
+        self.lines: list[int] = []
         self.duplicates: list[tuple[int, int]] = []
         self.cleaned: list[int] = []
         self._line_of: dict[tuple[Any, ...], int] = {}
@@ -196,6 +203,7 @@ class _InstructionReader:
         flags = (CLEANED,) if read != found else ()
         if flags:
             self.cleaned.append(row.line)
+        self.lines.append(row.line)
         self.instructions.append(
             Instruction(identity, read.text, read.domain, read.answer or None, flags, read.later)
         )

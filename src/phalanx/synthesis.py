@@ -1,7 +1,8 @@
 """Instructions that a member invents, in rounds, until enough of them pass the filters.
 
 Magpie (arXiv 2406.08464): given nothing but the part of the chat template before a user's turn, an
-aligned model writes a user's turn. What it writes is screened: lengths, control tokens, repeats,
+aligned model writes a user's turn. Here a member's own system prompt, or one that steers it, stands
+before that. What it writes is screened: lengths, control tokens, repeats,
 and where wanted a member's rating and a reward model's score of the member's own answer. Every
 try ends kept or dropped by the name of one filter, so the sums add up.
 """
@@ -12,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ SURPLUS = "surplus"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted. ``member`` invents; ``system`` steers it (default: its own system prompt).
+    """What is wanted. ``member`` invents; ``system`` steers it (default: its own system prompt,
+    and none where it has none).
 
     ``rater`` rates each instruction, and ``good`` and ``excellent`` ones are kept. ``rewarder``, a
     reward model, scores the member's own greedy answer, which must reach ``min_reward``.
@@ -74,7 +76,7 @@ class Wish:
 
     @property
     def tries(self) -> int:
-        return self.max_tries or 20 * self.count
+        return 20 * self.count if self.max_tries is None else self.max_tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def synthesise(
     elsewhere. Raises ConfigError for members that cannot do their part, PhalanxError where not one
     try was kept.
     """
+    wish = replace(wish, system=clean_text(wish.system), domain=clean_text(wish.domain))
     members = _cast(config, wish)
     refuse_unmade(config, [member for member in members if member is not None])
     seen = Seen(wish.limits.overlap)  # before anybody is asked: a package may be missing
@@ -259,6 +262,8 @@ def _rewarded(work: _Work, found: list[_Found], rewarder: Member) -> list[_Found
         one.response = (reply.text or "").strip()
         if reply.error is not None or not one.response:
             work.dropped["unanswered"] += 1
+        elif reply.truncated:  # half an answer has no score that says anything
+            work.dropped["truncated_answer"] += 1
         else:
             answered.append(one)
     requests = [_request(rewarder, one.text, Reward(one.response), "reward") for one in answered]

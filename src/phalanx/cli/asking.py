@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phalanx.cli.base import Overrides, Quiet, Source, app, load, out, stopping
+from phalanx.cli.base import Overrides, Quiet, Source, app, folder_of, load, out, stopping
 from phalanx.errors import ConfigError
 
 OutFolder = Annotated[
@@ -49,12 +49,14 @@ def mix(
 
     `phalanx mix config.yaml "Why is the sky blue?" mixture.samples=2`
 
-    The answer goes to standard output, everything else to standard error. A file's rows may be
+    The answer goes to standard output, everything else to standard error; a terminal shows it while
+    it is written. A file's rows may be
     conversations; each is answered at its end. In a chat /new forgets the conversation, /exit
     ends it, and Ctrl-C ends an answer.
     """
     from phalanx.api import folder_or_scratch
     from phalanx.cli import talking
+    from phalanx.sources import clean_text
 
     prompt, overrides = split_words(words or [])
     config = load(source, overrides, "mix")
@@ -68,7 +70,7 @@ def mix(
         if prompt is None and sys.stdin.isatty() and sys.stdout.isatty():
             talking.chat(config, folder, show_proposals, quiet)
             return None
-        prompt = sys.stdin.read() if prompt is None else prompt
+        prompt = clean_text(_typed() if prompt is None else prompt)
         if not prompt.strip():
             raise ConfigError("the prompt is empty; give it in quotes, or on standard input")
         talking.answer(config, folder, prompt.strip(), show_proposals, quiet)
@@ -112,7 +114,7 @@ def judge(
     chosen = [] if protocol is None else [f"judge.protocol={json.dumps(protocol)}"]
     config = load(source, [*(overrides or []), *chosen], "judge")
     cases = read_cases(str(file), config)
-    folder = out_folder or _default_folder(source, config, "judge")
+    folder = out_folder or folder_of(source, config, "judge")
     target = _target(to or folder / "verdicts.jsonl", folder)
     with stopping():
         made = judge_file(config, cases, folder, progress=for_terminal(quiet=quiet))
@@ -171,7 +173,8 @@ def synthesise(
 
     `phalanx synthesise config.yaml --member ada --count 500 --to instructions.jsonl`
 
-    The member is shown nothing but the beginning of a user's turn. Each try is kept, or dropped
+    The member is shown nothing but the beginning of a user's turn, after a system prompt if there
+    is one (--domain-system, or else its own). Each try is kept, or dropped
     by the name of one filter.
     """
     from phalanx.collective.screening import Limits
@@ -182,7 +185,7 @@ def synthesise(
     if not member:
         raise ConfigError("--member is missing; name the member that is to invent instructions")
     config = load(source, overrides, "synthesise")
-    folder = out_folder or _default_folder(source, config, "synthesise")
+    folder = out_folder or folder_of(source, config, "synthesise")
     target = _target(to or folder / "instructions.jsonl", folder)
     wish = Wish(
         member=member, count=count, system=system, domain=domain, rater=rater, rewarder=rewarder,
@@ -208,7 +211,7 @@ def _mix_file(
     progress = for_terminal(quiet=quiet)
     for note in prompts.notes():
         progress.say(note)
-    folder = out_folder or _default_folder(source, config, "mix")
+    folder = out_folder or folder_of(source, config, "mix")
     target = _target(to or folder / "answers.jsonl", folder)
     with stopping():
         made = mix_file(config, prompts, folder, progress=progress)
@@ -223,22 +226,40 @@ def _mix_file(
 def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The prompt, if there is one, and the settings: words ``key.path=value`` with a known key.
 
+    One word without a blank that begins with the name of a section is a setting also where its key
+    is not known: a slip, which is to be reported and not answered.
+
     >>> split_words(["x=3. What is 2x?", "mixture.samples=2"])
     ('x=3. What is 2x?', ['mixture.samples=2'])
     """
-    from phalanx.config.schema import Config
-
     prompts, overrides = [], []
     for word in words:
-        key = re.match(r"([a-z_]+)(?:\.[\w-]+)*\s*=", word)
-        known = key is not None and key.group(1) in Config.model_fields
-        (overrides if known else prompts).append(word)
+        key = re.match(r"([a-z_]+(?:\.[\w-]+)*)=", word)
+        setting = key is not None and _names_setting(key.group(1), " " not in word)
+        (overrides if setting else prompts).append(word)
     if len(prompts) > 1:
         raise ConfigError(
             f"expected one prompt, got {len(prompts)}: {prompts[0][:40]!r} and "
             f"{prompts[1][:40]!r}; put the prompt in quotes, and write settings as KEY=VALUE"
         )
     return (prompts[0] if prompts else None), overrides
+
+
+def _names_setting(key: str, guess: bool) -> bool:
+    """Whether a key is one of the schema, or with ``guess`` below a section of it."""
+    from phalanx.config.keys import sections_with, shape_at
+
+    *sections, name = key.split(".")
+    if shape_at((*sections, name), {}) is not None or key in sections_with(name):
+        return True
+    return guess and bool(sections) and shape_at(sections[:1], {}) is not None
+
+
+def _typed() -> str:
+    """Standard input; bytes that are no UTF-8 are replaced."""
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdin.read()
 
 
 def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -267,13 +288,6 @@ def _target(path: Path, folder: Path) -> Path:
         raise ConfigError(f"--to {path}: there is no such folder, and none can be made: {error}"
                           ) from None  # fmt: skip
     return path
-
-
-def _default_folder(source: str, config: Any, verb: str) -> Path:
-    from phalanx.api import default_folder
-
-    folder = default_folder(source, config)
-    return folder.with_name(f"{folder.name}-{verb}")
 
 
 def _tell(text: str) -> None:

@@ -9,13 +9,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from phalanx.errors import Interrupted, PhalanxError
 from phalanx.version import __version__
+
+if TYPE_CHECKING:
+    from phalanx.config.schema import Config
 
 app = typer.Typer(
     name="phalanx",
@@ -60,6 +63,14 @@ def load(source: str, overrides: Sequence[str] | None, purpose: str = "run"):
     from phalanx.api import load_config
 
     return load_config(source, overrides or [], purpose=purpose)
+
+
+def folder_of(source: str, config: Config, verb: str) -> Path:
+    """The default folder of a command that is no run: the run's, with the verb behind it."""
+    from phalanx.api import default_folder
+
+    folder = default_folder(source, config)
+    return folder.with_name(f"{folder.name}-{verb}")
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, Quiet, Source, app, out
-from phalanx.errors import ConfigError, Interrupted
+from phalanx.cli.base import Overrides, Quiet, Source, app, folder_of, out, stopping
+from phalanx.errors import ConfigError
 
 
 @app.command("mixture-search")
@@ -38,15 +38,12 @@ def mixture_search(
     if to is not None and to.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--to {to}: expected a name that ends in .yaml, for mixture=FILE")
     config = load(source, overrides or [], purpose="search", also=(content_faults,))
-    folder = out_folder or _default_folder(source, config.output)
+    folder = out_folder or folder_of(source, config, "search")
     progress = for_terminal(quiet=quiet)
     progress.say(f"Search folder: {folder}")
     try:
-        found = search(config, folder, progress=progress)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "stopped at once; everything recorded is kept, and the same command goes on from there"
-        ) from None
+        with stopping():
+            found = search(config, folder, progress=progress)
     finally:
         progress.finish()
     out.print(trials_table(found))
@@ -56,9 +53,3 @@ def mixture_search(
         except ValueError as error:
             raise ConfigError(f"--to {to}: nothing was written: {error}") from None
         out.print(f"Wrote {to}. Next: phalanx run CONFIG mixture={to}", markup=False)
-
-
-def _default_folder(source: str, output: str) -> Path:
-    """``output`` of the configuration or ``runs/NAME``, with ``-search`` behind it."""
-    name = output or f"runs/{Path(source.removeprefix('preset:')).stem}"
-    return Path(f"{name}-search")

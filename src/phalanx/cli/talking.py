@@ -16,11 +16,12 @@ from pathlib import Path
 from phalanx.cli.base import err
 from phalanx.collective.mixture import Mixed
 from phalanx.config.schema import Config
+from phalanx.engines.http_stream import SHOWN_OTHERWISE
 from phalanx.errors import Interrupted, PhalanxError
 from phalanx.identity import content_id
 from phalanx.mixing import Chat, Mixer, left_out_why, open_mixer
 from phalanx.progress import for_terminal
-from phalanx.types import Message
+from phalanx.types import Message, Response
 
 
 def answer(config: Config, folder: Path, prompt: str, show_proposals: bool, quiet: bool) -> None:
@@ -30,7 +31,8 @@ def answer(config: Config, folder: Path, prompt: str, show_proposals: bool, quie
     with open_mixer(config, folder, inputs=content_id("mix", turns), progress=progress) as mixer:
         _note(quiet, f"Asking {mixer.title}")
         screen = _Screen(mixer)
-        mixed = mixer.answer(turns, screen.show)
+        # Half an answer in a file or a pipe could not be taken back.
+        mixed = mixer.answer(turns, screen.show if screen.is_terminal else None)
         screen.end(mixed, show_proposals, quiet)
         mixer.place.ledger.put("finished", "yes")
     if mixed.response is None:
@@ -41,7 +43,9 @@ def chat(config: Config, folder: Path, show_proposals: bool, quiet: bool) -> Non
     """Read turns and answer them until /exit or the end of the input."""
     with suppress(ImportError):
         import readline  # noqa: F401  # line editing and history for input()
-    inputs = content_id("chat", time.time_ns())
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")
+    inputs = content_id("chat")  # what is said is no part of it: another chat may go there, too
     with open_mixer(config, folder, inputs=inputs, progress=for_terminal(quiet=quiet)) as mixer:
         talk = Chat(mixer)
         _note(quiet, f"Asking {mixer.title}. /new begins anew, /exit ends, Ctrl-C ends an answer.")
@@ -101,14 +105,14 @@ class _Screen:
         self._before = mixer.spent()
         self._began = time.monotonic()
         self._shown: list[str] = []
-        self._is_terminal = sys.stdout.isatty()
+        self.is_terminal = sys.stdout.isatty()
 
     def show(self, piece: str) -> None:
         self._shown.append(piece)
         self._write(piece)
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(printable(text) if self._is_terminal else text)
+        sys.stdout.write(printable(text) if self.is_terminal else text)
         sys.stdout.flush()
 
     def stop(self) -> None:
@@ -122,7 +126,7 @@ class _Screen:
         if mixed.response is not None and shown != text:
             if shown:
                 self._write("\n")
-                _note(False, "(the stream broke off; this is the whole answer)")
+                _note(False, f"({_why_again(mixed.response)}; this is the whole answer)")
             self._write(text)
         if (text or shown) and not (text or shown).endswith("\n"):
             self._write("\n")
@@ -138,6 +142,12 @@ class _Screen:
                 _note(quiet, f"Left out: {name}: {why}")
         seconds = time.monotonic() - self._began
         _note(quiet, f"{self._mixer.spent() - self._before}, {seconds:.1f} s")
+
+
+def _why_again(response: Response) -> str:
+    if SHOWN_OTHERWISE in response.flags:
+        return "what was shown was not the answer alone: the model was still reasoning"
+    return "the stream broke off"
 
 
 def _note(quiet: bool, text: str) -> None:
