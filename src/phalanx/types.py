@@ -69,11 +69,8 @@ class Instruction:
     """A prompt that members answer; ``answer`` is set only where a reference is known.
 
     ``text`` is the first user turn; ``later`` has the assistant and user turns that followed it in
-    a conversation as it was found, up to the last user turn.
-
-    ``turns`` is for judges alone, where the answer to a later turn is judged: the conversation up
-    to that user turn, with the answers that it got here. Then ``text`` has it as a transcript, for
-    those that judge by a prompt.
+    a conversation as it was found, up to the last user turn. ``turns`` is for judges of a later
+    answer: the conversation up to its user turn; ``text`` then has it as a transcript.
     """
 
     id: str
@@ -83,16 +80,6 @@ class Instruction:
     flags: tuple[str, ...] = ()
     later: tuple[Message, ...] = ()
     turns: tuple[Message, ...] = ()
-
-    @property
-    def judged(self) -> tuple[Message, ...]:
-        """The conversation whose next assistant turn is judged."""
-        return self.turns or (Message("user", self.text),)
-
-    @property
-    def answered(self) -> tuple[str, ...]:
-        """The earlier answers in it: texts of models, which may be shortened."""
-        return tuple(turn.content for turn in self.turns if turn.role == "assistant")
 
     @property
     def user_turns(self) -> tuple[str, ...]:

@@ -286,6 +286,11 @@ def test_a_rewritten_turn_that_is_reasoning_alone_is_none():
         ("Hm.\n</think>\n\nLima.", "stop", ("Lima.", "", True)),
         (" Lima.\n", "stop", (" Lima.\n", "", False)),
         ("Lima: use <think> and </think>.", "stop", ("Lima: use <think> and </think>.", "", False)),
+        (
+            "Write\n<thinking>\nHm.\n</thinking>\nfirst.",
+            "stop",
+            ("Write\n<thinking>\nHm.\n</thinking>\nfirst.", "", False),
+        ),
         ("<think>Hm.", "length", ("", "truncated", True)),
         ("<think>Hm.</think>", "stop", ("", "empty", True)),
     ],

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from phalanx.chat import clean_text
+from phalanx.collective.ownwords import split_reasoning
 from phalanx.engines.http_account import Cost
 from phalanx.engines.http_body import FOLD, RENAME, adaptation, build, sampling_fields
 from phalanx.engines.http_endpoint import _real
@@ -22,7 +23,6 @@ from phalanx.engines.http_reading import (
     read_reply,
     read_usage,
     retry_after,
-    split_reasoning,
 )
 from phalanx.engines.http_secret import Secret
 from phalanx.types import Message, Sampling

@@ -216,7 +216,7 @@ def test_a_key_is_never_shown(engine_for):
 @settings(deadline=None)
 def test_what_is_shown_begins_the_text_wherever_it_is_cut(parts):
     """One character at a time; with a key in it, and marks that are no reasoning."""
-    from phalanx.engines.http_reading import split_reasoning
+    from phalanx.collective.ownwords import split_reasoning
 
     text = "x" + "".join(parts)
     secret = Secret(KEY)

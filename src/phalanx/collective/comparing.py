@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from phalanx.collective import moa_reward
+from phalanx.collective.conversation import earlier_answers, judged_turns
 from phalanx.collective.criteria import Choice
 from phalanx.collective.judging import judge_requests, read_judgment
 from phalanx.config.schema import JudgeSettings
@@ -103,7 +104,7 @@ class ByRanker:
 
     def request(self, duel: Duel, slot: str, shown: Texts) -> Request:
         """One order, ``first`` or ``second``, of a duel, whose texts it ``shown`` in that order."""
-        messages = self._judge.conversation(duel.instruction.judged)
+        messages = self._judge.conversation(judged_turns(duel.instruction))
         want = Reward(*shown)
         here = ("judge", *self._place, duel.id, self._judge.key, "reward", slot)
         return Request(
@@ -113,7 +114,7 @@ class ByRanker:
             want=want,
             purpose="judge",
             seed=derive_seed(*here),
-            shortenable=(*shown, *duel.instruction.answered),
+            shortenable=(*shown, *earlier_answers(duel.instruction)),
         )
 
     def _judgment(self, duel: Duel, first: Response, second: Response) -> Judgment:

@@ -244,6 +244,16 @@ def transcript(turns: Sequence[Message], seed: int) -> str:
     )
 
 
+def judged_turns(instruction: Instruction) -> tuple[Message, ...]:
+    """The conversation whose next assistant turn is judged."""
+    return instruction.turns or (Message("user", instruction.text),)
+
+
+def earlier_answers(instruction: Instruction) -> tuple[str, ...]:
+    """The answers within it: texts of models, which may be shortened."""
+    return tuple(turn.content for turn in instruction.turns if turn.role == "assistant")
+
+
 def _request(course: _Course, repair: Repair, purpose: str, want: Want) -> Request:
     """A question about the next user turn; like judges, the member is asked without its system."""
     step = _found(course)

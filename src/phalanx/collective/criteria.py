@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.collective import ownwords as own
+from phalanx.collective.conversation import earlier_answers
 from phalanx.collective.templates import fence, fill, load_template
 from phalanx.config.schema import RewardSettings
 from phalanx.errors import ConfigError
@@ -207,7 +208,7 @@ def _request(
         want=want,
         purpose="criteria",
         seed=derive_seed("criteria", *here),
-        shortenable=instruction.answered,
+        shortenable=earlier_answers(instruction),
     )
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from phalanx.collective.conversation import earlier_answers, judged_turns
 from phalanx.collective.reading import SCORES, Verdict, combine_orders, read_score, read_verdict
 from phalanx.collective.templates import fence, fill, fill_around, imitates_verdict, load_template
 from phalanx.config.base import sampling
@@ -107,7 +108,7 @@ def _alone(
     questions = []
     for slot, text in (("left", texts[0]), ("right", texts[1])):
         message = Message("user", fence(text, seed)[0].join(around))
-        parts = (text, *duel.instruction.answered)
+        parts = (text, *earlier_answers(duel.instruction))
         questions.append(_Question(slot, (message,), want, parts))
     return questions
 
@@ -161,7 +162,7 @@ def _ask_pairwise(
             "high": str(settings.high),
         }
         message = Message("user", fill(template, values))
-        parts = (*shown, *duel.instruction.answered)
+        parts = (*shown, *earlier_answers(duel.instruction))
         questions.append(_Question(slot, (message,), want, parts))
     return questions
 
@@ -171,7 +172,7 @@ def _ask_likelihood(
 ) -> list[_Question]:
     """The conversation is the one in which the judge itself would answer. It is never shortened:
     how much were left out of it would depend on the response."""
-    messages = judge.conversation(duel.instruction.judged)
+    messages = judge.conversation(judged_turns(duel.instruction))
     return [
         _Question(slot, messages, Likelihood(text), ())
         for slot, text in zip(("left", "right"), texts, strict=True)
@@ -182,9 +183,9 @@ def _ask_reward(
     duel: Duel, texts: Texts, judge: Member, settings: JudgeSettings, seed: int
 ) -> list[_Question]:
     """The conversation alone: a reward model reads the instruction and the response as turns."""
-    messages = judge.conversation(duel.instruction.judged)
+    messages = judge.conversation(judged_turns(duel.instruction))
     return [
-        _Question(slot, messages, Reward(text), (text, *duel.instruction.answered))
+        _Question(slot, messages, Reward(text), (text, *earlier_answers(duel.instruction)))
         for slot, text in zip(("left", "right"), texts, strict=True)
     ]
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from phalanx.collective.conversation import earlier_answers
 from phalanx.collective.criteria import (
     DEFAULT_CRITERIA,
     Choice,
@@ -246,7 +247,7 @@ def _assess_request(
     values = _values(hearing, order, derive_seed("assess fence", *here))
     message = Message("user", fill(load_template("assess", values), values))
     want = sampling(panel.settings.evaluate)
-    parts = (*order.shown, *hearing.duel.instruction.answered)
+    parts = (*order.shown, *earlier_answers(hearing.duel.instruction))
     return _request("assess", here, proposer, message, want, parts)
 
 
@@ -267,7 +268,7 @@ def _verdict_request(
     }
     message = Message("user", fill(load_template("verdict", values), values))
     want = Sampling(0.0, 1.0, 0, panel.settings.verdict_tokens) if written else _OPTIONS
-    parts = (*order.shown, *order.usable, *hearing.duel.instruction.answered)
+    parts = (*order.shown, *order.usable, *earlier_answers(hearing.duel.instruction))
     return _request("verdict", here, panel.aggregator, message, want, parts)
 
 

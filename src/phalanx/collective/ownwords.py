@@ -23,6 +23,11 @@ _TAG = re.compile(
     r"[ ]?[>\]▷]",
     re.IGNORECASE,
 )
+_THINKING = "think|thinking|reasoning"
+_OPENS = re.compile(rf"<({_THINKING})>", re.IGNORECASE)
+_OPEN = re.compile(rf"\s*{_OPENS.pattern}", re.IGNORECASE)
+_CLOSE = re.compile(rf"</({_THINKING})>", re.IGNORECASE)
+_CLOSE_LINE = re.compile(rf"{_CLOSE.pattern}[ \t]*(?:\n|\Z)", re.IGNORECASE)
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "„": "“"}
 _BRACKETS = {"(": ")", "[": "]"}
 _LONGEST_QUOTE = 4000
@@ -137,27 +142,31 @@ def without_reasoning(text: str) -> tuple[str, str]:
     return "\n".join(kept).strip(), ""
 
 
-def answer_alone(text: str) -> str:
-    """The answer without the reasoning in front of it; a text without any stays as it is.
+def split_reasoning(text: str) -> tuple[str, bool]:
+    """(the answer without the reasoning in front of it, whether there was any).
 
-    For texts that others read or learn from, not for verdicts. Reasoning comes first: the text
-    begins with its opening tag, or the tag stood in the prompt and the closing one ends a line.
-    Tags further on are the answer's own, since an answer may be about them. What never gets
-    beyond its reasoning is no answer: "".
+    For texts that others read or learn from, where :func:`without_reasoning` is for verdicts: here
+    tags further on are the answer's own, since it may be about them. Reasoning that is not closed
+    is no answer.
 
-    >>> answer_alone("<think>A city.</think>Paris."), answer_alone("Use <think> tags.")
-    ('Paris.', 'Use <think> tags.')
+    >>> split_reasoning("<think>France, so</think>\\n\\nParis."), split_reasoning("A <think> tag.")
+    (('Paris.', True), ('A <think> tag.', False))
     """
-    tags = list(_TAG.finditer(text))
-    if not tags:
-        return text
-    close = next((tag for tag in tags if tag["close"]), None)
-    if not tags[0]["close"]:
-        if text[: tags[0].start()].strip():
-            return text
-        return text[close.end() :].strip() if close else ""
-    rest = text[tags[0].end() :]
-    return rest.strip() if not rest.partition("\n")[0].strip() else text
+    if opened := _OPEN.match(text):
+        closed = [
+            m for m in _CLOSE.finditer(text, opened.end()) if m[1].lower() == opened[1].lower()
+        ]
+        return (text[closed[0].end() :].lstrip(), True) if closed else ("", True)
+    closed = list(_CLOSE_LINE.finditer(text))
+    # The chat template opened it, so the reply holds the end alone.
+    if closed and not _OPENS.search(text, 0, closed[-1].start()):
+        return text[closed[-1].end() :].lstrip(), True
+    return text, False
+
+
+def answer_alone(text: str) -> str:
+    """The answer of :func:`split_reasoning`."""
+    return split_reasoning(text)[0]
 
 
 def _pairs(text: str, marks: dict[str, str], skip: Spans, limit: int) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from phalanx.chat import clean_text
+from phalanx.collective.ownwords import split_reasoning
 from phalanx.engines.http_secret import NO_SECRET, Secret
 from phalanx.types import Failure, FinishReason
 
@@ -33,10 +34,6 @@ BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "error"})
 """The server gave up in the middle, so another try may do better."""
 UNCLEAR_END = "unclear_end"
 """Flag of a response whose finish_reason says nothing that is known."""
-_THINKING = "think|thinking|reasoning"
-_OPEN = re.compile(rf"\s*<({_THINKING})>", re.IGNORECASE)
-_CLOSE = re.compile(rf"</({_THINKING})>", re.IGNORECASE)
-_CLOSE_LINE = re.compile(rf"</({_THINKING})>[ \t]*(?:\n|\Z)", re.IGNORECASE)
 # What stands for a log-probability that a server leaves out.
 _NO_LOGPROB = -100.0
 # Above this a logarithm is none of a probability; rounding stays far below it.
@@ -290,23 +287,6 @@ def _failure(refusal: str, answer: str, finish: str, reasoned: bool, cut: str) -
     return Failure("empty", f"the model ended without an answer{after}")
 
 
-def split_reasoning(text: str) -> tuple[str, bool]:
-    """(the answer without its reasoning, whether there was any). Unclosed reasoning: no answer.
-
-    >>> split_reasoning("<think>France, so</think>\\n\\nParis.")
-    ('Paris.', True)
-    """
-    if opened := _OPEN.match(text):
-        closed = [
-            m for m in _CLOSE.finditer(text, opened.end()) if m[1].lower() == opened[1].lower()
-        ]
-        return (text[closed[0].end() :].lstrip(), True) if closed else ("", True)
-    closed = list(_CLOSE_LINE.finditer(text))
-    if closed:  # the chat template opened it, so the reply holds the end alone
-        return text[closed[-1].end() :].lstrip(), True
-    return text, False
-
-
 def _content(content: Any) -> str:
     """The text of a message; some servers send a list of parts."""
     if isinstance(content, list):
@@ -375,7 +355,7 @@ def _answering(tokens: Sequence[Token], answer: str, reasoned: bool) -> tuple[To
     A server that takes the reasoning out of the text may leave it in the log-probabilities.
     """
     joined = "".join(token.text for token in tokens)
-    if not (reasoned or _OPEN.match(joined) or _CLOSE_LINE.search(joined)):
+    if not (reasoned or split_reasoning(joined)[1]):
         return tuple(tokens)
     at = joined.rfind(answer) if answer.strip() else -1
     if at < 0:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from phalanx.chat import clean_text
-from phalanx.engines.http_reading import split_reasoning
+from phalanx.collective.ownwords import split_reasoning
 from phalanx.engines.http_secret import Secret
 from phalanx.engines.streaming import Shown
 
