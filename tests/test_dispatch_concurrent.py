@@ -132,6 +132,14 @@ def test_the_far_side_works_while_this_process_answers(world):
     assert overlapped == [True]
 
 
+def test_rows_share_all_of_the_time_however_often_it_was_looked_for_them(world):
+    """Looking in vain, every fifth of a second, used to start the clock anew."""
+    world.ask([request(FAR, 0)], ThreadEngine(lambda request: time.sleep(0.7)))
+    with Ledger(run_ledger_path(world.folder)) as ledger:
+        (row,) = ledger.query("SELECT seconds FROM responses")
+    assert row["seconds"] >= 0.7
+
+
 def test_what_ended_before_a_breakdown_is_kept_and_not_asked_again(world):
     far = ThreadEngine(at_once=1)
     release = threading.Event()

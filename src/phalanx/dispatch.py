@@ -209,13 +209,14 @@ class Dispatcher:
 
         Facts count without responses, too: a try that came to nothing may have cost money.
         """
-        now = time.monotonic()
-        elapsed, asked.recorded_at = now - asked.recorded_at, now
         facts = {key: text for group in asked.groups for key, text in group.facts().items()}
         if asked.unwritten or facts != asked.facts:
+            now = time.monotonic()
             self._ledger.record_responses(
-                self._iteration, asked.name, asked.unwritten, elapsed, facts
+                self._iteration, asked.name, asked.unwritten, now - asked.recorded_at, facts
             )
+            if asked.unwritten:  # rows share the time since the last ones were written
+                asked.recorded_at = now
             asked.unwritten, asked.facts = [], facts
 
     def _wind_down(self, asked: _Phase) -> None:
