@@ -23,6 +23,7 @@ from phalanx.report.terminal import status, summary
 from phalanx.report.words import doing, percent
 from phalanx.statistics import Interval, mcnemar_exact, wilson
 from phalanx.types import Iteration
+from tests import search_pool
 from tests.report import fixture_moaa
 from tests.report.test_renderers import Page, printed
 
@@ -487,7 +488,43 @@ def test_a_command_that_is_no_run_says_what_is_recorded(tmp_path):
         facts = gather(ledger)
         assert facts.moaa is None
         assert (facts.progress.phase, facts.progress.known) == ("mix", False)
-        assert "Work of the command mix: 0 requests recorded" in printed(status(facts))
+        text = printed(status(facts))
+        assert "run: phalanx mix, 7 members, 0 requests" in text
+        assert "Not finished: the command that started it goes on from here" in text
+        assert "duel" not in text
+        ledger.put("finished", "yes")
+        assert printed(status(gather(ledger))).splitlines()[1] == "Finished"
+
+
+def test_a_search_shows_its_trials_and_no_empty_sections(tmp_path):
+    path = search_pool.write_config(tmp_path)
+    search_pool.run(path, tmp_path / "search", ["search.trials=9"])
+    with Ledger(run_ledger_path(tmp_path / "search")) as ledger:
+        facts = gather(ledger)
+    assert {phase.phase for phase in facts.accounting.phases} <= {
+        "propose 1", "propose 2", "aggregate"
+    }  # fmt: skip
+    for shown in (printed(status(facts)), printed(summary(facts))):
+        assert "phalanx mixture-search, 4 members" in shown
+        assert "Pareto front" in shown
+        assert "The search is complete" in shown
+        assert "trial 3" not in shown
+        assert "duel" not in shown
+    page, text = html.render(facts), markdown.render(facts)
+    for shown in (page, text):
+        assert "9 designs: share of right answers" in shown
+        assert "ada, bob" in shown
+    for word in ("Reputations", "duel", "Training health", "alignment"):
+        assert word not in page.partition("<main")[2].partition("The configuration used")[0]
+
+
+def test_what_becomes_of_flipped_verdicts_is_as_configured(facts):
+    assert "it counts as a tie" in words.flipped(facts.config)
+    reward = {**facts.config["reward"], "verdict": "options", "contradiction": "mean"}
+    mean = replace(facts, config={**facts.config, "reward": reward})
+    text = " ".join(printed(summary(mean)).split())
+    assert text.count("the mean of both orders decides") == 2
+    assert "it counts as a tie" not in text
 
 
 def test_examples_keep_their_proposals_over_a_new_start(tmp_path):

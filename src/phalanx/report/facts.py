@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
+from phalanx.report.commands import found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
 from phalanx.report.moaa_facts import moaa_facts
 from phalanx.report.records import (
@@ -31,7 +33,8 @@ def gather(ledger: Ledger) -> RunFacts:
     """All facts of the run, finished or not. Reads only, and all of it from one moment."""
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
-        return _gather(ledger)
+        facts = _gather(ledger)
+        return _of_command(ledger, facts) if is_command(facts.method) else facts
     finally:
         ledger.query("COMMIT")
 
@@ -45,9 +48,10 @@ def _gather(ledger: Ledger) -> RunFacts:
     # Responses of the same student that meet are no members: they have no reputations.
     lines, boundaries = reputations(ledger, names) if moaa is None else ((), ())
     seed = int(ledger.get("seed") or 0)
+    method = ledger.get("method") or ""
     return RunFacts(
         folder=str(ledger.folder),
-        method=ledger.get("method") or "",
+        method=method,
         version=ledger.get("phalanx_version") or "",
         code=ledger.get("code") or "",
         created_at=ledger.get("created_at") or "",
@@ -62,7 +66,7 @@ def _gather(ledger: Ledger) -> RunFacts:
         reputations=lines,
         boundaries=boundaries,
         encounters=encounters(ledger) if moaa is None else (),
-        judges=judges(ledger, names if moaa is None else [*names, MIXTURE]),
+        judges=judges(ledger, [*names, MIXTURE] if moaa or is_command(method) else names),
         label_accuracy=_label_accuracy(ledger),
         trainings=trainings,
         evaluation=evaluation(
@@ -77,6 +81,18 @@ def _gather(ledger: Ledger) -> RunFacts:
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),
         moaa=moaa,
+    )
+
+
+def _of_command(ledger: Ledger, facts: RunFacts) -> RunFacts:
+    """The same without iterations, which the work of a command has not."""
+    phases = joined_phases(facts.accounting.phases)
+    return replace(
+        facts,
+        command=facts.method,
+        accounting=replace(facts.accounting, phases=phases),
+        times=joined_times(facts.times),
+        found=found_in(ledger, Config.model_validate(facts.config)),
     )
 
 

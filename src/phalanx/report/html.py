@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from phalanx.report import plots, views, words
+from phalanx.report.commands import command_sections
 from phalanx.report.moaa_page import moaa_finding, moaa_headline, moaa_notes
 from phalanx.report.moaa_views import mixture_examples, sections
 from phalanx.report.moaa_words import Section
@@ -29,6 +30,7 @@ _SECTIONS = (
     ("examples", "Examples"),
     ("notes", "Notes"),
 )
+_COMMAND_SECTIONS = (("requests", "Requests"), ("time", "Time"), ("notes", "Members"))
 _MOAA_SECTIONS = (
     ("requests", "Requests"),
     ("training", "Training"),
@@ -68,7 +70,7 @@ def render(facts: RunFacts) -> str:
 
 def _context(facts: RunFacts) -> dict[str, Any]:
     heat_names, heat = views.heat(facts)
-    own = sections(facts)
+    own = command_sections(facts) if facts.command else sections(facts)
     colours = plots.colours(facts)
     return {
         "facts": facts,
@@ -113,6 +115,8 @@ def _contents(facts: RunFacts, own: Sequence[Section]) -> list[tuple[str, str]]:
     """What the page links to, in its order. Accuracy comes first where there is any."""
     if facts.moaa:
         return [*((section.id, section.title) for section in own), *_MOAA_SECTIONS]
+    if facts.command:
+        return [*((section.id, section.title) for section in own), *_COMMAND_SECTIONS]
     contents = list(_SECTIONS)
     if not _compared(facts):
         contents.insert(-3, contents.pop(0))
@@ -145,10 +149,12 @@ def _failures(facts: RunFacts) -> str:
 
 
 def _subtitle(facts: RunFacts) -> str:
+    kind = "Mixture of Agents Alignment" if facts.moaa else f"{facts.method.capitalize()} alignment"
+    rounds = words.plural(facts.progress.num_iterations, "stage" if facts.moaa else "iteration")
     parts = [
-        "Mixture of Agents Alignment" if facts.moaa else f"{facts.method.capitalize()} alignment",
+        f"phalanx {facts.command}" if facts.command else kind,
         words.plural(len(facts.members), "member"),
-        words.plural(facts.progress.num_iterations, "stage" if facts.moaa else "iteration"),
+        "" if facts.command else rounds,
         f"seed {facts.seed}",
         f"started {facts.created_at[:16].replace('T', ' ')} UTC" if facts.created_at else "",
     ]
@@ -161,7 +167,7 @@ def _state_note(facts: RunFacts) -> str:
         return ""
     place = f"iteration {state.iteration} of {state.num_iterations}"
     if not state.num_iterations:
-        return f"Work of the command {state.phase}: {words.plural(state.asked, 'request')} recorded"
+        return "This is not finished. The command that started it goes on from here."
     if state.stop_reason:
         return f"This run stopped in {place}: {state.stop_reason}"
     if state.stage:
@@ -174,6 +180,8 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
     """At most four numbers; those that exist."""
     if facts.moaa:
         return moaa_headline(facts, facts.moaa)
+    if facts.command:
+        return _command_headline(facts)
     measured, account = facts.evaluation, facts.accounting
     items = []
     mean = measured.change()
@@ -206,6 +214,26 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
     return items
 
 
+def _command_headline(facts: RunFacts) -> list[dict[str, str]]:
+    phases = facts.accounting.phases
+    failed = sum(sum(phase.failed.values()) for phase in phases)
+    written = sum(phase.num_completion_tokens for phase in phases)
+    asked = {
+        "name": "Requests",
+        "value": f"{sum(phase.asked for phase in phases):,}",
+        "note": f"{failed:,} failed; {written:,} tokens written",
+    }
+    account = facts.accounting
+    if not account.num_duels:
+        return [asked]
+    judged = {
+        "name": "Pairs judged",
+        "value": f"{account.num_duels:,}",
+        "note": words.counted(account.outcomes, words.STATUS_WORDS),
+    }
+    return [judged, asked]
+
+
 def _headline_change(name: str, change: Change) -> dict[str, str]:
     return {
         "name": name,
@@ -234,6 +262,8 @@ def notes(facts: RunFacts) -> list[str]:
     """What the numbers do and do not say."""
     if facts.moaa:
         return moaa_notes(facts, facts.moaa)
+    if facts.command:
+        return [line] if (line := repeatability(facts)) else []
     measured = facts.evaluation
     lines = []
     if facts.accounting.num_duels and not facts.accounting.pairs_kept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from phalanx.report.commands import command_sections
 from phalanx.report.html import finding, headline, notes, write_whole
 from phalanx.report.moaa_views import sections
 from phalanx.report.moaa_words import Section
@@ -36,8 +37,11 @@ def render(facts: RunFacts) -> str:
     measured = facts.evaluation
     parts = [f"# {run_name(facts)}", ""]
     parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
-    if facts.moaa:
-        parts += [line for section in sections(facts) for line in _section(section)]
+    if facts.moaa or facts.command:
+        own = command_sections(facts) if facts.command else sections(facts)
+        parts += [line for section in own for line in _section(section)]
+        if facts.command:
+            return "\n".join(parts) + "\n"
         parts += ["", *_accounting(facts), "", *_reading(facts)]
         return "\n".join(parts) + "\n"
     parts += ["", f"## {finding(facts)}", ""]

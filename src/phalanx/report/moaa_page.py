@@ -51,9 +51,9 @@ def moaa_finding(moaa: MoaaFacts) -> str:
         return "Result"
     up, down = (sum(o.change.direction == sign for o in last.values()) for sign in (1, -1))
     same = len(last) - up - down
-    parts = [f"above it: {up}", f"below it: {down}", f"not told apart: {same}"]
+    parts = [f"{up} above it", f"{down} below it", f"{same} not told apart"]
     shown = [part for part, count in zip(parts, (up, down, same), strict=True) if count]
-    return f"{plural(len(last), 'student')} beside the best teacher: {', '.join(shown)}"
+    return f"Of {plural(len(last), 'student')} beside the best teacher: {', '.join(shown)}"
 
 
 def moaa_notes(facts: RunFacts, moaa: MoaaFacts) -> list[str]:

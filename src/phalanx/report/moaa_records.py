@@ -60,7 +60,8 @@ class TurnFacts:
 class RewardFacts:
     """The verdicts of one judge in one stage: ``asked == readable + unreadable``.
 
-    ``flipped`` ones contradicted themselves when the order changed; they are among ``ties``.
+    ``flipped`` ones contradicted themselves when the order changed; they are among ``ties``,
+    unless ``reward.contradiction: mean`` lets the mean of both orders decide.
     """
 
     judge: str

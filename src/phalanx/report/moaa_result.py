@@ -9,7 +9,6 @@ from phalanx.report.moaa_records import Comparison, Level, MoaaFacts, Ratio
 from phalanx.report.moaa_words import Section, TableView, p_value, stage_name
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.words import percent, points, points_span, span
-from phalanx.report.words import when as when_measured
 
 _ARROWS = {1: "▲", -1: "▼", 0: ""}
 
@@ -48,7 +47,7 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 left=(0, 1, 2, 6),
             )
         )
-    if domains := _by_domain(facts, moaa):
+    if domains := _by_domain(facts, moaa, config):
         tables.append(domains)
     return Section("result", "Result", tuple(lines), tuple(tables))
 
@@ -67,7 +66,7 @@ def _unmeasured(moaa: MoaaFacts) -> list[str]:
     return lines
 
 
-def _by_domain(facts: RunFacts, moaa: MoaaFacts) -> TableView | None:
+def _by_domain(facts: RunFacts, moaa: MoaaFacts, config: Config) -> TableView | None:
     """Students by domain, from the start to the last measurement; with one domain it says no more
     than the levels."""
     measured = facts.evaluation
@@ -81,7 +80,7 @@ def _by_domain(facts: RunFacts, moaa: MoaaFacts) -> TableView | None:
     if not rows:
         return None
     return TableView(
-        f"Students by domain, % right at the start → {when_measured(measured.last)}",
+        f"Students by domain, % right at the start → after {when(config, measured.last)}",
         ("student", *measured.domains),
         tuple(rows),
         "▲▼ where the paired 95 % interval of that domain excludes 0.",
@@ -208,7 +207,8 @@ def _ratio_line(ratio: Ratio) -> str:
     at = []
     if ratio.tokens is not None:
         at.append(f"{percent(ratio.tokens)} % of its tokens an answer")
-    if ratio.weighted is not None:
+    shown = percent(ratio.tokens) if ratio.tokens is not None else ""
+    if ratio.weighted is not None and percent(ratio.weighted) != shown:
         at.append(f"{percent(ratio.weighted)} % of its tokens × parameters")
     if ratio.money is not None:
         at.append(f"{percent(ratio.money)} % of its price")

@@ -21,7 +21,15 @@ from phalanx.report.moaa_result import result_section
 from phalanx.report.moaa_words import Section, TableView, money, stage_name
 from phalanx.report.records import RunFacts
 from phalanx.report.views import labels, shortened
-from phalanx.report.words import DROP_WORDS, STATUS_WORDS, counted, duration, plural, share_of
+from phalanx.report.words import (
+    DROP_WORDS,
+    STATUS_WORDS,
+    counted,
+    duration,
+    flipped,
+    plural,
+    share_of,
+)
 
 TURN_WORDS = {
     "fitting": "fitting",
@@ -149,7 +157,9 @@ def _mixture(moaa: MoaaFacts) -> Section:
 def _unanswered(name: str, stage: StageFacts) -> str:
     none = stage.unanswered or {}
     count = sum(none.values())
-    why = f" ({counted(none, DROP_WORDS)})" if count else ""
+    if not count:
+        return f"{name}: {plural(stage.num_mixed, 'turn')} put to the mixture, all answered."
+    why = f" ({counted(none, DROP_WORDS)})"
     return (
         f"{name}: {plural(stage.num_mixed, 'turn')} put to the mixture, {count:,} without an "
         f"answer, {share_of(count, stage.num_mixed)}{why}."
@@ -177,7 +187,7 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
                              f"{unread:,}"))  # fmt: skip
             if unread:
                 lines.append(f"{name}, {one.judge}: unreadable: {counted(one.reasons)}.")
-        if stage.outcomes and stage.rewards:
+        if stage.rewards and stage.outcomes.keys() - {"decided", "tie"}:
             lines.append(f"{name}: duels {counted(stage.outcomes, STATUS_WORDS)}.")
         panel += _left_out_rows(name, stage.evaluators)
         criteria += _criteria_rows(name, stage)
@@ -196,9 +206,8 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 "Verdicts",
                 ("stage", "judge", "asked", "decided", "ties", "flipped", "unreadable"),
                 tuple(verdicts),
-                "asked = decided + ties + unreadable. Flipped: the verdict changed with the order "
-                "of the two responses, which makes it a tie. An unreadable verdict is missing, "
-                "not a tie.",
+                f"asked = decided + ties + unreadable. {flipped(facts.config)} An unreadable "
+                "verdict is missing, not a tie.",
             )
         )
     if panel:
@@ -297,9 +306,11 @@ def _total(costs: Sequence[CostFacts]) -> tuple[str, ...]:
 
 def mixture_examples(moaa: MoaaFacts) -> list[dict[str, Any]]:
     """Titles and texts, long ones shortened with a mark."""
+    names = {stage.iteration: stage_name(stage.generation, stage.kind) for stage in moaa.stages}
     return [
         {
-            "title": f"iteration {one.iteration}" + (f", {one.domain}" if one.domain else ""),
+            "title": names.get(one.iteration, f"iteration {one.iteration}")
+            + (f", {one.domain}" if one.domain else ""),
             "instruction": shortened(one.instruction),
             "proposals": [
                 {"title": f"{member}, {phase}", "text": shortened(text)}

@@ -161,6 +161,7 @@ def time_plot(facts: RunFacts) -> Markup | None:
         if facts.moaa:  # its phases are too many for one bar
             phases = _grouped(phases)
         name = names.get(number, f"iteration {number}") if number else "before"
+        name = "all" if facts.command else name
         rows.append((name, phases, duration(sum(seconds for _, seconds in phases))))
     return time_bars(rows, "Time by iteration and phase") if rows else None
 

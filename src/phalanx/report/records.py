@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.statistics import Interval
 
 if TYPE_CHECKING:
+    from phalanx.collective.designs import Found
     from phalanx.report.moaa_records import MoaaFacts
 
 OutcomeStatus = str
@@ -346,3 +347,6 @@ class RunFacts:
     """Judge -> judgments read from the score that was written, for want of probabilities."""
     moaa: MoaaFacts | None = None
     """What only a run of the method moaa has."""
+    command: str = ""
+    """The command whose work this is, "" for a run; ``found`` is what a search has."""
+    found: Found | None = None

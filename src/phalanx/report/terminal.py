@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -12,14 +12,15 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.report.commands import command_sections
 from phalanx.report.moaa_views import sections
 from phalanx.report.moaa_words import TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
+from phalanx.report.trials import trials_table
 from phalanx.report.words import (
     AGREES,
     DROP_WORDS,
-    FLIPPED,
     MINUS,
     NO_PAIRS,
     OWED,
@@ -28,6 +29,7 @@ from phalanx.report.words import (
     counted,
     doing,
     duration,
+    flipped,
     percent,
     plural,
     points,
@@ -76,7 +78,10 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
     if not facts.progress.finished:
         yield from _state_lines(facts)
-    if facts.moaa:
+    if facts.found:
+        yield Text("")
+        yield trials_table(facts.found)
+    elif facts.moaa or facts.command:
         yield from _sections(facts)
     else:
         yield from _evaluation(facts)
@@ -90,9 +95,13 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
 def _status(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
     yield from _state_lines(facts)
-    if facts.moaa:
-        yield from _sections(facts, only=("stages",))
-    yield from _reputations(facts)
+    if facts.found:
+        yield Text("")
+        yield trials_table(facts.found)
+    elif facts.moaa or facts.command:
+        yield from _sections(facts, only=("stages", "judges"))
+    else:
+        yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
     yield from _times(facts)
@@ -100,7 +109,7 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
 
 def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableType]:
     """What the method moaa has to show, in its own words and tables."""
-    for section in sections(facts):
+    for section in command_sections(facts) if facts.command else sections(facts):
         if only and section.id not in only:
             continue
         yield _section(section.title)
@@ -137,6 +146,10 @@ def _heading(facts: RunFacts) -> Text:
         made = plural(facts.accounting.demonstrations_kept, "demonstration")
         pairs = plural(facts.accounting.pairs_kept, "pair")
         return Text(f"{run_name(facts)}: moaa, {count}, {stages}, {made}, {pairs}", style="bold")
+    if facts.command:
+        asked = plural(sum(phase.asked for phase in facts.accounting.phases), "request")
+        words = f"phalanx {facts.command}, {count}, {asked}"
+        return Text(f"{run_name(facts)}: {words}", style="bold")
     duels = plural(facts.accounting.num_duels, "duel")
     rounds = plural(facts.progress.num_iterations, "iteration")
     return Text(f"{run_name(facts)}: {facts.method}, {count}, {rounds}, {duels}", style="bold")
@@ -148,11 +161,11 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
     if state.stage:
         place += f" ({state.stage})"
     if state.finished:
-        yield Text(f"Finished {state.finished}, {place}")
+        yield Text("Finished" if facts.command else f"Finished {state.finished}, {place}")
     elif state.stop_reason:
         yield Text(f"Stopped in {place}: {state.stop_reason}")
     elif not state.num_iterations:
-        yield Text(f"Work of the command {state.phase}: {plural(state.asked, 'request')} recorded")
+        yield Text("Not finished: the command that started it goes on from here")
     elif state.phase == "closing":
         yield Text("Everything is recorded; the same command closes the run")
     else:
@@ -306,43 +319,44 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
         yield _indent(
             Text(
                 f"{plural(account.num_demonstrations, 'demonstration')}: "
-                f"{account.demonstrations_kept:,} kept, {sum(lost.values()):,} dropped: "
-                f"{counted(lost, DROP_WORDS)}"
+                f"{account.demonstrations_kept:,} kept, {_dropped(lost)}"
             )
         )
     if not account.num_duels and not account.num_pairs:
-        if not account.num_demonstrations:
+        if not account.num_demonstrations and not facts.command:
             yield _indent(Text("no iteration has finished its duels yet" if not facts.moaa
                                else "no stage has been recorded yet"))  # fmt: skip
         return
     outcomes = counted(account.outcomes, STATUS_WORDS)
     unread = account.judgments_asked - account.judgments_readable
     why = f" ({counted(account.unreadable)})" if unread else ""
-    flipped = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
+    turned = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
     yield _indent(Text(f"{plural(account.num_duels, 'duel')}: {outcomes}"))
     yield _indent(
         Text(
             f"{plural(account.judgments_asked, 'judgment')}: {unread:,} unreadable, "
-            f"{share_of(unread, account.judgments_asked)}{why}{flipped}"
+            f"{share_of(unread, account.judgments_asked)}{why}{turned}"
         )
     )
-    dropped = sum(account.dropped.values())
-    yield _indent(
-        Text(
-            f"{plural(account.pairs_kept, 'preference pair')} kept, {dropped:,} dropped: "
-            f"{counted(account.dropped, DROP_WORDS)}"
-        )
-    )
+    if not facts.command:
+        kept = plural(account.pairs_kept, "preference pair")
+        yield _indent(Text(f"{kept} kept, {_dropped(account.dropped)}"))
     if not account.pairs_kept and account.num_pairs:
         yield _indent(Text(NO_PAIRS, style="bold"))
     if account.judgments_flipped:
-        yield _indent(Text(FLIPPED, style="dim"))
+        yield _indent(Text(flipped(facts.config), style="dim"))
     if facts.label_accuracy:
         shares = ", ".join(
             f"{percent(share, 0)} % of {count:,} (iteration {number})"
             for number, (share, count) in facts.label_accuracy.items()
         )
         yield _indent(Text(f"the right one was chosen, where exactly one is right: {shares}"))
+
+
+def _dropped(lost: Mapping[str, int]) -> str:
+    if not any(lost.values()):
+        return "none dropped"
+    return f"{sum(lost.values()):,} dropped: {counted(lost, DROP_WORDS)}"
 
 
 def _phases(facts: RunFacts) -> Iterator[RenderableType]:

@@ -13,7 +13,7 @@ from phalanx.collective.designs import Choice, Design, Found, Trial, choose, fro
 from phalanx.report.words import plural
 
 MOST_ROWS = 30
-_METRICS = {
+METRICS = {
     "accuracy": "share of right answers, in %",
     "reward": "mean score of the reward model",
     "judge": "mean score of the judge",
@@ -50,21 +50,28 @@ def _interval(found: Found, trial: Trial) -> str:
 
 def _table(found: Found, choice: Choice | None) -> Table:
     rows = latest(found.trials)
+    names, cells = design_rows(found)
     table = Table(
-        title=f"{plural(len(rows), 'design')}: {_METRICS[found.metric]}, cost for one answer",
+        title=f"{plural(len(rows), 'design')}: {METRICS[found.metric]}, cost for one answer",
         title_justify="left",
         title_style="bold",
         box=None,
         header_style="bold",
     )
-    table.add_column("proposers > aggregator", overflow="fold")
-    names = ["items", "score", "95 % interval", "requests", "tokens"]
-    for name in [*names, *(["money"] if found.priced else [])]:
+    table.add_column(names[0], overflow="fold")
+    for name in names[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for trial in rows[:MOST_ROWS]:
+    for trial, row in zip(rows[:MOST_ROWS], cells, strict=False):
         best = choice is not None and trial == choice.best
-        table.add_row(*_cells(found, trial), style="bold" if best else None)
+        table.add_row(*row, style="bold" if best else None)
     return table
+
+
+def design_rows(found: Found) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Headers, and every design by its last trial, the best first."""
+    names = ["proposers > aggregator", "items", "score", "95 % interval", "requests", "tokens"]
+    names += ["money"] if found.priced else []
+    return tuple(names), tuple(tuple(_cells(found, trial)) for trial in latest(found.trials))
 
 
 def _cells(found: Found, trial: Trial) -> list[str]:

@@ -17,7 +17,7 @@ NO_PAIRS = (
     "judgments): scores that are all alike, or unreadable, make no winner"
 )
 DROP_WORDS = {
-    "tie": "tie",
+    "tie": "tied",
     "identical": "identical responses",
     "empty": "empty response",
     "unscored": "not scored",
@@ -63,6 +63,18 @@ AGREES = (
     "is part of that outcome."
 )
 FLIPPED = "Flipped: the verdict changed when the two responses changed places; it counts as a tie."
+FLIPPED_MEAN = (
+    "Flipped: the verdict changed when the two responses changed places; the mean of both orders "
+    "decides (reward.contradiction: mean)."
+)
+
+
+def flipped(config: Mapping[str, Any]) -> str:
+    """What becomes of verdicts that changed with the order, by the configuration of a run."""
+    reward = config["reward"]
+    means = reward["verdict"] == "options" and reward["contradiction"] == "mean"
+    mixed = config["method"] == "moaa" or config["judge"]["protocol"] == "moa"
+    return FLIPPED_MEAN if means and mixed else FLIPPED
 
 
 def doing(phase: str) -> str:
