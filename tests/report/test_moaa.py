@@ -569,3 +569,16 @@ def test_examples_keep_their_proposals_over_a_new_start(tmp_path):
     assert examples
     for example in examples:
         assert {member for _, member, _ in example.proposals} == {"ada", "bob", "cora"}
+
+
+def test_the_newest_differences_come_first_and_none_is_lost(facts):
+    result = facts.moaa.result
+    tables = {table.title: table for table in sections(facts)[0].tables}
+    now = tables["Differences on the same test items, in points"]
+    earlier = tables["The same of earlier measurements"]
+    assert len(now.rows) + len(earlier.rows) == len(result.comparisons)
+    assert not set(now.rows) & set(earlier.rows)
+    mine = [row[1:3] for row in now.rows if row[0] == "stu"]
+    assert [measured for measured, over in mine if "student of" in over] == ["2 sft", "2 sft"]
+    assert {measured for measured, over in mine if "student of" not in over} == {"2 dpo"}
+    assert (now.detail, earlier.detail) == (False, True)

@@ -36,20 +36,42 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
                 left=(0, 1, 2),
             )
         )
-    if result.comparisons:
-        tables.append(
-            TableView(
-                "Differences on the same test items, in points",
-                ("student", "measured", "over", "diff.", "95 %", "p", ""),
-                tuple(_comparison_row(one, moaa, config) for one in result.comparisons),
-                "▲▼ where the paired 95 % interval excludes 0; p is exact McNemar over all items, "
-                "not adjusted for the number of comparisons.",
-                left=(0, 1, 2, 6),
-            )
-        )
+    tables += _differences(moaa, config)
     if domains := _by_domain(facts, moaa, config):
         tables.append(domains)
     return Section("result", "Result", tuple(lines), tuple(tables))
+
+
+def _differences(moaa: MoaaFacts, config: Config) -> list[TableView]:
+    """Every student's newest comparisons, and the newest with baselines; the others as a detail."""
+    every = moaa.result.comparisons
+    newest = {one.name: one.iteration for one in every}
+    beside = {one.name: one.iteration for one in every if one.against == "baseline"}
+    now = [
+        one
+        for one in every
+        if one.iteration == newest[one.name]
+        or (one.against == "baseline" and one.iteration == beside[one.name])
+    ]
+    earlier = [one for one in every if one not in now]
+    headers = ("student", "measured", "over", "diff.", "95 %", "p", "")
+    note = (
+        "▲▼ where the paired 95 % interval excludes 0; p is exact McNemar over all items, not "
+        "adjusted for the number of comparisons."
+    )
+    titles = ("Differences on the same test items, in points", "The same of earlier measurements")
+    return [
+        TableView(
+            title,
+            headers,
+            tuple(_comparison_row(one, moaa, config) for one in some),
+            "" if detail else note,
+            left=(0, 1, 2, 6),
+            detail=detail,
+        )
+        for title, some, detail in zip(titles, (now, earlier), (False, True), strict=True)
+        if some
+    ]
 
 
 def _unmeasured(moaa: MoaaFacts) -> list[str]:
