@@ -1,20 +1,14 @@
-"""Intervals and tests for shares and paired scores: numbers in, numbers out."""
+"""Shares: intervals, tests of a change and of a win rate, what n items can show, pass@k."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-
-class Interval(NamedTuple):
-    """Both ends of a confidence interval, ``low <= high``."""
-
-    low: float
-    high: float
+from phalanx.statistics.base import Interval, check_share
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
@@ -25,7 +19,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """
     if not 0 <= successes <= n:
         raise ValueError(f"successes must lie between 0 and n, got {successes} of {n}")
-    _check_share("confidence", confidence)
+    check_share("confidence", confidence)
     if n == 0:
         return Interval(0.0, 1.0)
     z = float(stats.norm.ppf((1 + confidence) / 2))
@@ -49,46 +43,6 @@ def mcnemar_exact(b: int, c: int) -> float:
     if b + c == 0:
         return 1.0
     return float(stats.binomtest(min(b, c), b + c, 0.5).pvalue)
-
-
-def paired_bootstrap(
-    before: Sequence[float],
-    after: Sequence[float],
-    *,
-    seed: int,
-    draws: int = 10_000,
-    confidence: float = 0.95,
-) -> tuple[float, Interval]:
-    """Mean of ``after - before`` over the same items, and its percentile bootstrap interval.
-
-    Items are resampled with both of their scores, so what the two share cancels out.
-    """
-    first, second = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"paired scores need equal lengths, got {first.shape} and {second.shape}")
-    if first.size == 0:
-        raise ValueError("paired scores are empty: there is no item to compare on")
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}")
-    _check_share("confidence", confidence)
-    change = second - first
-    if not np.isfinite(change).all():
-        raise ValueError("paired scores hold NaN or infinity; drop those items from both first")
-    means = _resampled_means(change, np.random.default_rng(seed), draws)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(change.mean()), Interval(float(low), float(high))
-
-
-def _resampled_means(values: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
-    """Means of ``draws`` resamples, in blocks of about a million numbers to bound memory."""
-    block = max(1, 1_000_000 // values.size)
-    means = np.empty(draws)
-    for start in range(0, draws, block):
-        stop = min(start + block, draws)
-        picks = rng.integers(0, values.size, size=(stop - start, values.size))
-        means[start:stop] = values[picks].mean(axis=1)
-    return means
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
@@ -118,9 +72,9 @@ def minimum_detectable(
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
-    _check_share("discordant", discordant)
-    _check_share("power", power)
-    _check_share("confidence", confidence)
+    check_share("discordant", discordant)
+    check_share("power", power)
+    check_share("confidence", confidence)
     if _mcnemar_power(n, discordant, 1.0, 1 - confidence) < power:
         return None
     low, high = 0.5, 1.0  # the chance that a discordant item went the better way
@@ -146,8 +100,3 @@ def _mcnemar_power(n: int, discordant: float, better: float, alpha: float) -> fl
     )
     found = np.where(critical < 0, 0.0, found)
     return float(np.sum(chances * found))
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1 (both excluded), got {value}")

@@ -1,0 +1,203 @@
+"""Percentile bootstraps (Efron 1979): what is resampled is what was drawn, with all of its rows.
+
+Two orders, several samples or the games of one prompt are not independent of each other.
+Resampling them one by one makes an interval that is too narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from phalanx.statistics.base import Interval, check_draws, check_share, finite_values
+
+Cluster = TypeVar("Cluster")
+Row = TypeVar("Row")
+
+
+def paired_bootstrap(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    seed: int,
+    draws: int = 10_000,
+    confidence: float = 0.95,
+) -> tuple[float, Interval]:
+    """Mean of ``after - before`` over the same items, and its percentile bootstrap interval.
+
+    Items are resampled with both of their scores, so what the two share cancels out.
+    """
+    first, second = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"paired scores need equal lengths, got {first.shape} and {second.shape}")
+    if first.size == 0:
+        raise ValueError("paired scores are empty: there is no item to compare on")
+    check_draws(draws)
+    check_share("confidence", confidence)
+    change = second - first
+    if not np.isfinite(change).all():
+        raise ValueError("paired scores hold NaN or infinity; drop those items from both first")
+    means = _resampled_means(change, np.random.default_rng(seed), draws)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(change.mean()), Interval(float(low), float(high))
+
+
+def _resampled_means(values: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
+    """Means of ``draws`` resamples, in blocks of about a million numbers to bound memory."""
+    block = max(1, 1_000_000 // values.size)
+    means = np.empty(draws)
+    for start in range(0, draws, block):
+        stop = min(start + block, draws)
+        picks = rng.integers(0, values.size, size=(stop - start, values.size))
+        means[start:stop] = values[picks].mean(axis=1)
+    return means
+
+
+def by_cluster(rows: Iterable[Row], keys: Iterable[Hashable]) -> list[list[Row]]:
+    """``rows`` gathered by their ``keys`` (a prompt, a document), in order of first appearance.
+
+    ValueError where there are more of one than of the other.
+    """
+    gathered: dict[Hashable, list[Row]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        gathered.setdefault(key, []).append(row)
+    return list(gathered.values())
+
+
+def bootstrap(
+    clusters: Sequence[Cluster],
+    statistic: Callable[[Sequence[Cluster]], float | None],
+    *,
+    seed: int,
+    draws: int = 2000,
+    confidence: float = 0.95,
+) -> tuple[float, Interval]:
+    """``statistic`` of all clusters, and its percentile interval over resampled clusters.
+
+    A cluster is whatever was drawn as one, an item or a prompt with all of its rows; see
+    :func:`by_cluster`. ``statistic`` gets as many clusters as there are, some several times and in
+    no order, and computes everything anew: a model is fitted again for each draw. None from it
+    means that it does not exist there. Such draws lie beyond both ends of the interval, so that
+    many of them give an infinite end and never a narrower interval.
+
+    ValueError where there are fewer than two clusters, where the statistic of all of them is
+    None, and where it is ever NaN or infinite.
+    """
+    if len(clusters) < 2:
+        raise ValueError(
+            f"a bootstrap needs at least 2 clusters, got {len(clusters)}: one alone shows no spread"
+        )
+    check_draws(draws)
+    check_share("confidence", confidence)
+    value = _finite(statistic(clusters), "all clusters")
+    if value is None:
+        raise ValueError("the statistic does not exist on all clusters (it was None)")
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(draws):
+        picks = rng.integers(0, len(clusters), size=len(clusters)).tolist()
+        found.append(_finite(statistic([clusters[pick] for pick in picks]), f"draw {number}"))
+    return value, _percentiles(found, confidence)
+
+
+def _finite(value: float | None, where: str) -> float | None:
+    if value is None:
+        return None
+    if not np.isfinite(value):
+        raise ValueError(
+            f"the statistic is {value} on {where}; it should return None where it does not exist"
+        )
+    return float(value)
+
+
+def _percentiles(found: Sequence[float | None], confidence: float) -> Interval:
+    """The interval of the draws; each None counts half below and half above all others."""
+    known = np.array([value for value in found if value is not None])
+    missing = (len(found) - known.size) / len(found)
+    tail = (1 - confidence) / 2
+    if tail <= missing / 2:
+        return Interval(-np.inf, np.inf)
+    # The place among the known draws of what is the tail of all of them.
+    place = (tail - missing / 2) / (1 - missing)
+    low, high = np.quantile(known, [place, 1 - place])
+    return Interval(float(low), float(high))
+
+
+def macro_average(
+    tasks: Mapping[str, Sequence[float]],
+    *,
+    clusters: Mapping[str, Sequence[Hashable]] | None = None,
+    weights: Mapping[str, float] | None = None,
+    seed: int,
+    draws: int = 10_000,
+    confidence: float = 0.95,
+) -> tuple[float, Interval]:
+    """Mean of the tasks' means, and its interval from a bootstrap within each task.
+
+    Every task weighs the same (or as ``weights`` say) whatever its size, and the tasks are the
+    ones meant: none is resampled. ``tasks`` holds one score for each row, ``clusters`` what the
+    row belongs to, for the tasks where several rows belong together (default: each by itself). For
+    A against B give the differences of the scores. The order of the tasks does not matter.
+
+    ValueError where there is no task, a task has fewer than two clusters or another number of
+    clusters than of scores, or weights are missing, negative or all 0.
+    """
+    if not tasks:
+        raise ValueError("there is no task to average over")
+    check_draws(draws)
+    check_share("confidence", confidence)
+    names = sorted(tasks)
+    shares = _shares(names, weights)
+    streams = np.random.SeedSequence(seed).spawn(len(names))
+    value, means = 0.0, np.zeros(draws)
+    for name, share, stream in zip(names, shares, streams, strict=True):
+        scores = finite_values(f"the scores of task {name!r}", tasks[name])
+        sums, sizes = _cluster_sums(name, scores, (clusters or {}).get(name))
+        rng = np.random.default_rng(stream)
+        value += share * float(scores.mean())
+        means += share * _resampled_ratios(sums, sizes, rng, draws)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return value, Interval(float(low), float(high))
+
+
+def _shares(names: Sequence[str], weights: Mapping[str, float] | None) -> list[float]:
+    """The weight of each task in their mean; they add up to 1."""
+    if weights is None:
+        return [1 / len(names)] * len(names)
+    if set(weights) != set(names):
+        raise ValueError(f"weights must name the tasks {names}, got {sorted(weights)}")
+    total = sum(weights.values())
+    if not (all(weight >= 0 for weight in weights.values()) and 0 < total < np.inf):
+        raise ValueError(f"weights must be 0 or more, and one above 0, got {dict(weights)}")
+    return [weights[name] / total for name in names]
+
+
+def _cluster_sums(
+    name: str, scores: np.ndarray, keys: Sequence[Hashable] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of the scores and number of rows of each cluster."""
+    if keys is not None and len(keys) != scores.size:
+        raise ValueError(f"task {name!r} has {scores.size} scores, but {len(keys)} cluster names")
+    groups = by_cluster(scores.tolist(), range(scores.size) if keys is None else keys)
+    if len(groups) < 2:
+        raise ValueError(
+            f"task {name!r} has one cluster, which shows no spread; it needs at least 2"
+        )
+    return np.array([sum(group) for group in groups]), np.array([len(group) for group in groups])
+
+
+def _resampled_ratios(
+    sums: np.ndarray, sizes: np.ndarray, rng: np.random.Generator, draws: int
+) -> np.ndarray:
+    """Means over the rows of resampled clusters, in blocks as :func:`_resampled_means`."""
+    block = max(1, 1_000_000 // sums.size)
+    ratios = np.empty(draws)
+    for start in range(0, draws, block):
+        stop = min(start + block, draws)
+        picks = rng.integers(0, sums.size, size=(stop - start, sums.size))
+        ratios[start:stop] = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
+    return ratios
