@@ -13,8 +13,9 @@ baseline's own answers prompted to be verbose and to be concise ("gamed"), joins
 weight 0.1 a row and without the model term, so that it pins the length term.
 
 The published fit is scikit-learn's L1-penalised LogisticRegressionCV. :mod:`.logistic` finds the
-same optimum exactly; the published one stops early, which moves the rate by up to 0.00003. Which C
-is chosen can differ where the held-out losses are nearly equal; that moves it by up to 0.0002.
+same optimum exactly; the published one stops early, which moves the rate by less than 0.0001. Where
+held-out losses are nearly equal another C may be chosen; on six published models that moved it by
+0.00014 at most.
 
 d and the gamed rows belong to the baseline and the judge that they were made with (both
 GPT-4-1106-preview). With others, leave the gamed rows out, call the result "length-controlled, own
@@ -25,7 +26,7 @@ answer can win: look whether the answers depend on the instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -152,13 +153,7 @@ def length_controlled(
     that never differ from the baseline's by different amounts.
     """
     table = _Table.build(comparisons, difficulty, gamed)
-    ones = np.ones(len(table.shares))
-    features = table.features(ones)
-    rows = (np.vstack([table.gamed_features, features]), table.all_shares, table.weights(ones))
-    penalty = choose_penalty(*rows)
-    weights = Weights(*(float(value) for value in fit(*rows, penalty)))
-    rate = controlled_rate(weights, table.difficulties.tolist())
-    return LengthControlled(rate, weights, penalty, len(table.shares))
+    return _fitted(table, np.ones(len(table.shares)))
 
 
 def bootstrap_length_controlled(
@@ -172,14 +167,13 @@ def bootstrap_length_controlled(
 ) -> Spread:
     """Standard error and interval of the length-controlled rate: instructions drawn, refitted.
 
-    An instruction is drawn with its gamed rows, and the lengths are scaled anew; C stays that of
-    the whole. The published ``lc_standard_error`` is the spread of the fitted values alone, half
-    of this or less. Raises as :func:`length_controlled`.
+    An instruction is drawn with its gamed rows; the lengths are scaled and C is chosen anew, which
+    takes a tenth of a second a draw. The published ``lc_standard_error`` is the spread of the
+    fitted values alone, half of this or less. Raises as :func:`length_controlled`.
     """
     whole = length_controlled(comparisons, difficulty, gamed)
     table = _Table.build(comparisons, difficulty, gamed)
-    counts = resampled_counts(whole.n, seed=seed, draws=draws)
-    rates = np.asarray(list(_refits(table, whole, counts)))
+    rates = _refits(table, resampled_counts(whole.n, seed=seed, draws=draws))
     return Spread(whole.win_rate, float(rates.std(ddof=1)), percentiles(rates, confidence))
 
 
@@ -206,15 +200,12 @@ def compare_length_controlled(
             f"the two models were not judged on the same instructions ({len(odd)} of them by one "
             f"only: {odd[:5]}); keep those that both have"
         )
-    fits = [length_controlled(rows, difficulty, gamed) for rows in pair]
+    first, second = (length_controlled(rows, difficulty, gamed).win_rate for rows in pair)
     tables = [_Table.build(rows, difficulty, gamed) for rows in pair]
-    counts = list(resampled_counts(fits[0].n, seed=seed, draws=draws))
-    rates = [
-        np.asarray(list(_refits(table, whole, counts)))
-        for table, whole in zip(tables, fits, strict=True)
-    ]
-    change = rates[1] - rates[0]
-    value = fits[1].win_rate - fits[0].win_rate
+    old, new = (
+        _refits(table, resampled_counts(len(places[0]), seed=seed, draws=draws)) for table in tables
+    )
+    change, value = new - old, second - first
     return Spread(value, float(change.std(ddof=1)), percentiles(change, confidence))
 
 
@@ -283,16 +274,18 @@ class _Table:
         return np.concatenate([GAMED_WEIGHT * own, counts])
 
 
-def _refits(
-    table: _Table, whole: LengthControlled, all_counts: Sequence[np.ndarray] | Iterator[np.ndarray]
-) -> Iterator[float]:
-    """The rate of every resample, C being that of the whole."""
-    start = np.asarray(whole.weights)
-    for counts in all_counts:
-        features = np.vstack([table.gamed_features, table.features(counts)])
-        found = fit(features, table.all_shares, table.weights(counts), whole.penalty, start)
-        logits = found[1] * table.difficulties + found[2]
-        yield float(counts @ np.exp(-np.logaddexp(0.0, -logits)) / counts.sum())
+def _fitted(table: _Table, counts: np.ndarray) -> LengthControlled:
+    """The fit with every instruction as often as it counts."""
+    features = np.vstack([table.gamed_features, table.features(counts)])
+    rows = (features, table.all_shares, table.weights(counts))
+    penalty = choose_penalty(*rows)
+    weights = Weights(*(float(value) for value in fit(*rows, penalty)))
+    rate = controlled_rate(weights, np.repeat(table.difficulties, counts.astype(int)).tolist())
+    return LengthControlled(rate, weights, penalty, int(counts.sum()))
+
+
+def _refits(table: _Table, all_counts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.asarray([_fitted(table, counts).win_rate for counts in all_counts])
 
 
 def _checked(comparisons: Sequence[Comparison]) -> np.ndarray:

@@ -7,6 +7,8 @@ to rounding, where LIBLINEAR stops early at its tolerance of 1e-4.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 PENALTIES = tuple(float(value) for value in np.logspace(-4, 4, 10))
@@ -27,16 +29,19 @@ def fit(
     row_weights: np.ndarray,
     penalty: float,
     start: np.ndarray | None = None,
+    *,
+    close: float = _CLOSE,
 ) -> np.ndarray:
     """The weights, shape [columns], for features [rows, columns] and soft labels in [0, 1].
 
     ``penalty`` is C: the larger, the weaker the penalty. ``start`` speeds up a fit whose solution
-    is nearly known. Raises ArithmeticError where the steps do not settle.
+    is nearly known; steps below ``close`` end it. Raises ArithmeticError where they do not settle.
     """
     weights = np.zeros(features.shape[1]) if start is None else start.astype(float)
     best = _objective(features, shares, row_weights, penalty, weights)
     for _ in range(_STEPS):
-        target = _newton_target(features, shares, row_weights, penalty, weights)
+        slope, curve = _parabola(features, shares, row_weights, penalty, weights)
+        target = _lowest(slope, curve, weights, close / 10)
         step = 1.0
         while True:
             tried = weights + step * (target - weights)
@@ -46,7 +51,7 @@ def fit(
             step /= 2
         change = float(np.abs(tried - weights).max())
         weights, best = tried, value
-        if change < _CLOSE:
+        if change < close:
             return weights
     raise ArithmeticError(
         f"the logistic fit did not settle in {_STEPS} steps (last change {change:.2g}); "
@@ -65,30 +70,35 @@ def _objective(
     return float(np.abs(weights).sum()) + penalty * loss
 
 
-def _newton_target(
+def _parabola(
     features: np.ndarray,
     shares: np.ndarray,
     row_weights: np.ndarray,
     penalty: float,
     weights: np.ndarray,
-) -> np.ndarray:
-    """The lowest point of the local parabola plus the L1 term, by coordinate descent."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slope [columns] and curvature [columns, columns] of the loss at ``weights``."""
     chances = np.exp(-np.logaddexp(0.0, -(features @ weights)))
     slope = penalty * (features.T @ (row_weights * (chances - shares)))
     bend = row_weights * chances * (1 - chances)
     curve = penalty * ((features * bend[:, None]).T @ features)
-    curve = (curve + 1e-12 * np.eye(len(weights))).tolist()
+    return slope, curve + 1e-12 * np.eye(len(weights))
+
+
+def _lowest(slope: np.ndarray, curve: np.ndarray, weights: np.ndarray, close: float) -> np.ndarray:
+    """The lowest point of the parabola plus the L1 term, by coordinate descent."""
     # Plain numbers: with three columns they are many times faster than arrays.
     here, point, slopes = weights.tolist(), weights.tolist(), slope.tolist()
+    rows = curve.tolist()
     for _ in range(1000):
         moved = 0.0
-        for j, row in enumerate(curve):
+        for j, row in enumerate(rows):
             pull = slopes[j] + sum(c * (p - h) for c, p, h in zip(row, point, here, strict=True))
             pull -= row[j] * point[j]
-            value = -np.sign(pull) * max(abs(pull) - 1.0, 0.0) / row[j]
+            value = -math.copysign(max(abs(pull) - 1.0, 0.0), pull) / row[j]
             moved = max(moved, abs(value - point[j]))
-            point[j] = float(value)
-        if moved < _CLOSE / 10:
+            point[j] = value
+        if moved < close:
             break
     return np.asarray(point)
 
@@ -110,6 +120,6 @@ def choose_penalty(
         kept = (features[~out], shares[~out], row_weights[~out])
         weights = None
         for place, penalty in enumerate(PENALTIES):
-            weights = fit(*kept, penalty, start=weights)
+            weights = fit(*kept, penalty, start=weights, close=1e-6)
             sums[place] += (row_weights[out] * losses(features[out], shares[out], weights)).mean()
     return PENALTIES[int(np.argmin(sums))]
