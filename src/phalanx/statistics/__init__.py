@@ -17,8 +17,65 @@ A quantity that does not exist for the rows at hand (0/0) is None, never 0 and n
 
 from __future__ import annotations
 
+from phalanx.statistics.agreement import (
+    Level,
+    PanelWorth,
+    cohen_kappa,
+    effective_judges,
+    krippendorff_alpha,
+)
 from phalanx.statistics.base import Interval
-from phalanx.statistics.resampling import paired_bootstrap
-from phalanx.statistics.shares import holm, mcnemar_exact, minimum_detectable, wilson
+from phalanx.statistics.biases import (
+    LengthPreference,
+    PositionBias,
+    Slot,
+    length_preference,
+    position_bias,
+)
+from phalanx.statistics.calibration import Bin, brier, expected_calibration_error, reliability
+from phalanx.statistics.means import Mean, SeedsAndItems, clustered_mean, seeds_apart_from_items
+from phalanx.statistics.pairwise import Battle, BradleyTerry, bradley_terry
+from phalanx.statistics.resampling import bootstrap, by_cluster, macro_average, paired_bootstrap
+from phalanx.statistics.shares import (
+    holm,
+    mcnemar_exact,
+    minimum_detectable,
+    pass_at_k,
+    sign_test,
+    wilson,
+)
 
-__all__ = ["Interval", "holm", "mcnemar_exact", "minimum_detectable", "paired_bootstrap", "wilson"]
+__all__ = [
+    "Battle",
+    "Bin",
+    "BradleyTerry",
+    "Interval",
+    "LengthPreference",
+    "Level",
+    "Mean",
+    "PanelWorth",
+    "PositionBias",
+    "SeedsAndItems",
+    "Slot",
+    "bootstrap",
+    "bradley_terry",
+    "brier",
+    "by_cluster",
+    "clustered_mean",
+    "cohen_kappa",
+    "effective_judges",
+    "expected_calibration_error",
+    "holm",
+    "krippendorff_alpha",
+    "length_preference",
+    "macro_average",
+    "mcnemar_exact",
+    "minimum_detectable",
+    "paired_bootstrap",
+    "pass_at_k",
+    "position_bias",
+    "reliability",
+    "seeds_apart_from_items",
+    "sign_test",
+    "wilson",
+]

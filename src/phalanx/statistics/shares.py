@@ -22,13 +22,21 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     check_share("confidence", confidence)
     if n == 0:
         return Interval(0.0, 1.0)
+    return wilson_of_share(successes / n, n, confidence)
+
+
+def wilson_of_share(share: float, n: int, confidence: float = 0.95) -> Interval:
+    """:func:`wilson` for a mean of ``n`` scores in [0, 1], ties that count half among them.
+
+    Such scores vary at most as much as zeros and ones of the same mean, so the interval is never
+    too narrow for it. ``share`` and ``n`` are taken as checked.
+    """
     z = float(stats.norm.ppf((1 + confidence) / 2))
-    share = successes / n
     shrink = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / shrink
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
+    low = 0.0 if share == 0 else max(0.0, centre - half)
+    high = 1.0 if share == 1 else min(1.0, centre + half)
     return Interval(low, high)
 
 
@@ -43,6 +51,40 @@ def mcnemar_exact(b: int, c: int) -> float:
     if b + c == 0:
         return 1.0
     return float(stats.binomtest(min(b, c), b + c, 0.5).pvalue)
+
+
+def sign_test(wins: int, ties: int, losses: int) -> float:
+    """Two-sided sign test of a win rate against one half, with ties as half a win each.
+
+    Half of the ties go to either side, and one over is left out; then it is an exact test of a fair
+    coin on all comparisons. With ties it is cautious (they vary less than coins): ``mcnemar_exact``
+    of wins and losses, which drops them, finds more, but speaks of the decided ones alone. The
+    comparisons must be independent: one for each prompt, both orders taken together.
+
+    1.0 where there is nothing decided and no pair of ties. ValueError for negative counts.
+    """
+    if min(wins, ties, losses) < 0:
+        raise ValueError(f"counts cannot be negative, got {wins}, {ties} and {losses}")
+    return mcnemar_exact(wins + ties // 2, losses + ties // 2)
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """Chance that at least one of ``k`` samples is right, from ``correct`` of ``samples`` drawn.
+
+    Unbiased: 1 - C(samples - correct, k) / C(samples, k) (Chen et al. 2021, arXiv 2107.03374), in
+    whole numbers up to the one division. The score of a task is the mean over its items, each of
+    which may have another number of samples; the interval resamples items.
+
+    ValueError unless 0 <= correct <= samples and 1 <= k <= samples.
+    """
+    if not 0 <= correct <= samples:
+        raise ValueError(f"correct must lie between 0 and samples, got {correct} of {samples}")
+    if not 1 <= k <= samples:
+        raise ValueError(
+            f"k must lie between 1 and the {samples} samples, got {k}: draw more or lower k"
+        )
+    drawn = math.comb(samples, k)
+    return (drawn - math.comb(samples - correct, k)) / drawn
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
