@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,6 +68,21 @@ def test_position_bias_covers() -> None:
         interval = position_bias(pairs).interval
         hits += interval.low <= 0.6 * 0.5 + 0.4 * 0.7 <= interval.high
     assert 0.92 <= hits / 400 <= 0.985
+
+
+@pytest.mark.parametrize("judge", ["arena_hard_o1-mini", "reward_model_skywork-8b"])
+def test_position_bias_of_published_verdicts(judge: str) -> None:
+    shared = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+    folder = Path(os.environ.get("PHALANX_DATA", shared)) / "judgebench_verdicts"
+    if not folder.is_dir():
+        pytest.skip(f"no published verdicts in {folder}; PHALANX_DATA names the folder above it")
+    wanted = json.loads((folder / "expected.json").read_text("utf-8"))[judge]
+    slots = {"A>B": "first", "B>A": "second", "A=B": "tie"}
+    lines = (folder / f"{judge}.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    found = position_bias([(slots[row["order_ab"]], slots[row["order_ba"]]) for row in rows])
+    assert found.pairs == wanted["n"]["overall"]
+    assert 100 * found.consistent == pytest.approx(wanted["consistent"], abs=1e-6)
 
 
 @pytest.mark.parametrize(

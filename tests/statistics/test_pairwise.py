@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import choix
 import numpy as np
@@ -141,9 +140,7 @@ def test_prompts_are_resampled_and_the_fit_repeated() -> None:
         rows = [battle for group in groups for battle in group]
         return bradley_terry(rows, penalty=1e-6).win_rate("a", "base")
 
-    start = time.perf_counter()
     value, interval = bootstrap(prompts, rate, seed=0, draws=300)
-    assert time.perf_counter() - start < 10
     mean = sum(scores) / 120
     assert value == pytest.approx(mean, abs=1e-6)
     half = 1.96 * math.sqrt(mean * (1 - mean) / 120)

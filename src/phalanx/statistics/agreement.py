@@ -91,17 +91,19 @@ def _spread(values: np.ndarray) -> float:
 
 def _places(values: Sequence[Hashable], level: Level) -> dict[Hashable, float]:
     """Each value as a number of which differences count."""
+    counts: Counter[float] = Counter()
     for value in values:
         if not isinstance(value, int | float | np.number) or not math.isfinite(value):
             raise ValueError(
                 f"{level} ratings must be finite numbers, got {value!r}; use None for a missing "
                 "one, or the level nominal for labels"
             )
-    counts = sorted(Counter(values).items())
+        counts[float(value)] += 1
     if level == "interval":
-        return {value: float(value) for value, _ in counts}
-    places, before = {}, 0
-    for value, count in counts:
+        return {value: value for value in counts}
+    places: dict[Hashable, float] = {}
+    before = 0
+    for value, count in sorted(counts.items()):
         places[value] = before + count / 2
         before += count
     return places

@@ -45,7 +45,7 @@ def position_bias(
     ValueError where no pair has two verdicts, or a verdict is another word.
     """
     check_share("confidence", confidence)
-    both = [pair for pair in verdicts if None not in pair]
+    both = [(one, other) for one, other in verdicts if one is not None and other is not None]
     if not both:
         raise ValueError(f"none of {len(verdicts)} pairs has a verdict in both orders")
     unknown = {slot for pair in both for slot in pair} - set(_WORTH)
