@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -17,7 +18,6 @@ from phalanx.tasks.code_runner import Limits, Outcome, Program, SandboxError, _r
 
 HONEST = "def double(x):\n    return 2 * x\n"
 TESTS = "def check(candidate):\n    assert candidate(3) == 6\n    assert candidate(-1) == -2\n"
-SHORT = Limits(wall=4, cpu=1)
 SYSTEM = "/usr/bin/python3"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="code is run only on Linux")
@@ -27,21 +27,34 @@ def program(code: str, tests: str = TESTS, prelude: str = "") -> Program:
     return Program(prelude, code, "double", tests)
 
 
+@functools.cache
+def interpreter(way: str) -> str:
+    """One that ``way`` can start, or "".
+
+    One in a private home cannot be reached by a user without rights, as ``filter`` needs when
+    started by root: then the system's.
+    """
+    usual = sys._base_executable
+    try:
+        for python in (usual, SYSTEM):
+            sys._base_executable = python
+            try:
+                assert _run(program(HONEST), Limits(), way).passed
+            except SandboxError:
+                continue
+            return python
+        return ""
+    finally:
+        sys._base_executable = usual
+
+
 @pytest.fixture(params=["namespaces", "filter"])
 def way(request, monkeypatch):
-    """Each way of shutting in that works here.
-
-    An interpreter in a private home cannot be reached by a user without rights, as ``filter``
-    needs when started by root: then the system's is taken.
-    """
-    try:
-        assert _run(program(HONEST), Limits(), request.param).passed
-    except SandboxError as error:
-        monkeypatch.setattr(sys, "_base_executable", SYSTEM)
-        try:
-            assert _run(program(HONEST), Limits(), request.param).passed
-        except SandboxError:
-            pytest.skip(f"{request.param} is not possible here: {error}")
+    """Each way of shutting in that works here."""
+    python = interpreter(request.param)
+    if not python:
+        pytest.skip(f"{request.param} is not possible here")
+    monkeypatch.setattr(sys, "_base_executable", python)
     return request.param
 
 
@@ -123,9 +136,9 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_tricks_score_nothing(name, way):
+def test_tricks_score_nothing(name):
     stub = 'def double(x):\n    """Twice x."""\n'
-    outcome = _run(program(ESCAPES[name], prelude=stub), SHORT, way)
+    outcome = code_runner.run(program(ESCAPES[name], prelude=stub), Limits(wall=60))
     assert not outcome.passed
     assert outcome.reason != "time"
 
@@ -153,23 +166,22 @@ def test_the_answer_cannot_find_the_tests(way):
     assert _run(program(code, tests), Limits(), way).reason == "nothing"
 
 
-@pytest.mark.parametrize("place", ["at once", "in the call"])
-def test_an_endless_loop_ends_by_the_processor_limit(place, way):
-    code = "while True:\n    pass\n" if place == "at once" else in_function("while True:\n    pass")
-    assert _run(program(code), SHORT, way) == Outcome(False, "ended")
+@pytest.mark.parametrize("code", ["while True:\n    pass\n", in_function("while True: pass")])
+def test_an_endless_loop_ends_by_the_processor_limit(code):
+    outcome = code_runner.run(program(code), Limits(wall=60, cpu=1))
+    assert outcome == Outcome(False, "ended")
 
 
 def test_waiting_ends_by_the_wall_clock(way):
     began = time.monotonic()
     outcome = _run(program(in_function("import time\ntime.sleep(60)")), Limits(wall=1.5), way)
     assert outcome == Outcome(False, "time")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_memory_is_limited(way):
-    assert _run(program(in_function("return len(bytearray(1 << 30))")), SHORT, way) == Outcome(
-        False, "MemoryError"
-    )
+    outcome = _run(program(in_function("return len(bytearray(1 << 30))")), Limits(), way)
+    assert outcome == Outcome(False, "MemoryError")
 
 
 def test_output_is_dropped(way):
@@ -201,7 +213,7 @@ def test_files_stay_as_they_are(way, tmp_path):
     before = kept.stat()
     assert reported(code, way) == "done"
     assert kept.read_text() == "as it was"
-    assert kept.stat() == before or kept.stat().st_mtime_ns == before.st_mtime_ns
+    assert kept.stat().st_mtime_ns == before.st_mtime_ns
     assert kept.stat().st_mode == before.st_mode
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
@@ -250,7 +262,7 @@ def test_no_other_process_can_be_signalled(way):
         "    try:\n        os.kill(pid, 9)\n    except OSError:\n        pass\n"
         "return 0"
     )
-    assert not _run(program(killing), SHORT, way).passed
+    assert _run(program(killing), Limits(), way) == Outcome(False, "AssertionError")
 
 
 def test_nothing_is_left_running(way, monkeypatch):
@@ -371,4 +383,4 @@ def test_zz_fork_bomb(way):
     bomb = in_function(
         "while True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
     )
-    assert _run(program(bomb), SHORT, way) == Outcome(False, "ended")
+    assert not _run(program(bomb), Limits(wall=4, cpu=1), way).passed

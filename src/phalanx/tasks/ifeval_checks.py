@@ -11,8 +11,9 @@ tokeniser or a language guesser, a fixed rule stands here, so that single verdic
 - English (``english_capital``, ``english_lowercase``; there a guesser): nine letters in ten are
   plain Latin ones, and no other language's common words are more frequent than English ones.
 
-Keywords are looked for as they are written, not as regular expressions. Every check takes time
-linear in the response. ``language:response_language`` is not here: it needs a guesser.
+Keywords are looked for as they are written, not as regular expressions, and ``letter_frequency``
+counts any sign, where the published program draws a letter at random in the place of other signs.
+Every check takes time linear in the response. ``language:response_language`` is not here: it needs a guesser.
 """
 
 from __future__ import annotations
@@ -229,15 +230,15 @@ def capital_word_frequency(text: str, args: Mapping[str, Any]) -> bool:
 
 
 _COMMON = {
-    "English": "the of and to in is that it for was on are with as his they be at this have from "
-    "or by not but what all were when we there can an your which their if do you i my",
+    "English": "the a of and to in is that it for was on are with as his they be at this have "
+    "from or by not but what all were when we there can an your which their if do you i my",
     "French": "le la les de des du et est une un que qui dans pour pas sur au avec il elle nous "
     "vous je ce se plus",
     "German": "der die das und ist nicht ein eine zu den von mit dem sich des auf für im auch ich "
     "es sie wir",
-    "Spanish": "el la los las de que y en un una es por con para se del no lo al como su más",
-    "Italian": "il la di che e è un una per non in con del della le si i sono da",
-    "Portuguese": "o a os as de que e do da em um uma para com não se por mais no na",
+    "Spanish": "el la los las de que en un una es por con para se del no lo al como su más",
+    "Italian": "il la di che è un una per non in con del della le si i sono da",
+    "Portuguese": "os as de que do da em um uma para com não se por mais no na",
     "Dutch": "de het een en van is dat niet op te in met zijn voor die er aan ik",
 }
 _SETS = {language: frozenset(words.split()) for language, words in _COMMON.items()}

