@@ -9,11 +9,32 @@ from typing import Any
 from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger
 from phalanx.methods.moaa import joining
-from phalanx.tasks import TaskItem, load_task, normalise, score, split_of
-from phalanx.types import Ask, IterationResult, Member, Message, Request, Response, Sampling
+from phalanx.tasks import (
+    BY_LIKELIHOOD,
+    Score,
+    TaskItem,
+    answer_of,
+    load_task,
+    normalise,
+    score,
+    score_sums,
+    split_of,
+)
+from phalanx.types import (
+    Ask,
+    IterationResult,
+    Likelihood,
+    Member,
+    Message,
+    Request,
+    Response,
+    Sampling,
+    Want,
+)
 
 
 def load_tasks(config: Config) -> tuple[TaskItem, ...]:
@@ -34,21 +55,34 @@ def evaluate(
 ) -> None:
     """Ask every member every item and record one row each; the iteration is then measured.
 
-    A failed request is a row that is wrong and not readable, with the reason.
+    An item scored by likelihood is one request for each of its choices. A failed request is a row
+    that is wrong and not readable, with the reason.
     """
     want = Sampling(temperature=0, top_p=1, top_k=0, max_new_tokens=config.evaluate.max_new_tokens)
     asked = [(member, item) for member in members for item in items]
     requests = []
     for member, item in asked:
         messages = member.messages(item.instruction)
-        key = content_id("evaluate", member.key, item.task, item.id, messages, want)
-        requests.append(Request(key, member, messages, want, "evaluate"))
-    rows = [
-        _row(iteration, member.name, item, response, config)
-        for (member, item), response in zip(asked, ask("evaluate", requests), strict=True)
-    ]
+        for wanted in _wants(item, want):
+            key = content_id("evaluate", member.key, item.task, item.id, messages, wanted)
+            requests.append(Request(key, member, messages, wanted, "evaluate"))
+    responses = iter(ask("evaluate", requests))
+    rows = []
+    for member, item in asked:
+        got = [next(responses) for _ in _wants(item, want)]
+        if item.match in BY_LIKELIHOOD:
+            rows.append(_likelihood_row(iteration, member.name, item, got, config))
+        else:
+            rows.append(_row(iteration, member.name, item, got[0], config))
     ledger.record_evaluation(rows)
     ledger.put(f"evaluated:{iteration}", "yes")
+
+
+def _wants(item: TaskItem, want: Sampling) -> list[Want]:
+    """What is asked of a member for one item."""
+    if item.match in BY_LIKELIHOOD:
+        return [Likelihood(text) for _, text in item.choices]
+    return [want]
 
 
 def evaluate_mixture(
@@ -82,7 +116,13 @@ def answers(
     Proposers write by their own settings, as where the mixture is used. The last answer is written
     as members write theirs when they are measured: greedily, and no longer. As with members, ids
     do not depend on the iteration: a mixture that stays as it was is not asked again.
+    Raises ConfigError for items that are scored by the likelihood of given texts.
     """
+    if unfit := sorted({item.task for item in items if item.match in BY_LIKELIHOOD}):
+        raise ConfigError(
+            f"a mixture writes and gives no likelihood of a given text, which {', '.join(unfit)} "
+            "is scored by; leave that task out of evaluate.tasks, or use kind: truthfulqa"
+        )
     last = mixture.settings.aggregate.model_copy(
         update={
             "temperature": 0.0,
@@ -126,6 +166,32 @@ def _row(
     error = response.error if response else None
     result = score(text, item)
     reason = missing or (error.kind if error else result.reason)
+    if error is not None:
+        result = Score(result.correct, False)
+    return _columns(iteration, name, item, config, result) | {
+        "answer": normalise(text, item),
+        "reason": reason,
+        "response": response.request_id if response else "",
+    }
+
+
+def _likelihood_row(
+    iteration: int, name: str, item: TaskItem, responses: Sequence[Response], config: Config
+) -> dict[str, Any]:
+    """One row from the likelihoods of all choices; ``response`` names the first one's."""
+    sums = [one.logprob_sum for one in responses]
+    result = score_sums(sums, item)
+    failed = next((one.error.kind for one in responses if one.error is not None), "")
+    return _columns(iteration, name, item, config, result) | {
+        "answer": answer_of(sums, item),
+        "reason": failed or result.reason,
+        "response": responses[0].request_id,
+    }
+
+
+def _columns(
+    iteration: int, name: str, item: TaskItem, config: Config, result: Score
+) -> dict[str, Any]:
     return {
         "iteration": iteration,
         "member": name,
@@ -134,10 +200,7 @@ def _row(
         "domain": item.domain,
         "split": split_of(item, config.evaluate.dev_share),
         "correct": int(result.correct),
-        "readable": int(result.readable and error is None),
-        "answer": normalise(text, item),
-        "reason": reason,
-        "response": response.request_id if response else "",
+        "readable": int(result.readable),
     }
 
 

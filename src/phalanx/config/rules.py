@@ -453,6 +453,22 @@ def _tasks(config: Config) -> Iterator[Fault]:
     for position, task in enumerate(evaluate.tasks):
         if problem := table_problem(task.source, hub=False):
             yield Fault(("evaluate", "tasks", position, "source"), problem)
+        if task.match != "exact" and task.kind and (task.kind, task.match) != ("gsm8k", "number"):
+            text = f"{task.match} beside kind {task.kind}, which has its own way; leave match out"
+            yield Fault(("evaluate", "tasks", position, "match"), text)
+        if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2"):
+            yield from _by_likelihood(config, position)
     if evaluate.tasks and evaluate.dev_share >= 1:
         text = f"{evaluate.dev_share:g} leaves no items to report results on; use less than 1"
         yield Fault(("evaluate", "dev_share"), text)
+
+
+def _by_likelihood(config: Config, position: int) -> Iterator[Fault]:
+    path = ("evaluate", "tasks", position, "kind")
+    kind, members = config.evaluate.tasks[position].kind, config.pool.members
+    if names := [member.name for member in members if member.engine == "openai"]:
+        text = f"{kind} cannot be asked of {', '.join(names)}: an endpoint gives no likelihood of "
+        yield Fault(path, text + "a given text; use kind: truthfulqa")
+    if config.evaluate.mixture:
+        text = f"{kind} cannot be asked of a mixture, which only writes; use kind: truthfulqa"
+        yield Fault(path, text)

@@ -268,14 +268,26 @@ class TrainSettings(OptimiserSettings):
     """Swap chosen and rejected with this chance: 0.5 is the random-winner control."""
 
 
+TaskKind = Literal[
+    "", "gsm8k", "math", "medqa", "mmlu", "mmlu_redux", "gpqa", "kcross", "normad_country",
+    "normad_value", "normad_rot", "com2", "truthfulqa", "truthfulqa_mc1", "truthfulqa_mc2",
+]  # fmt: skip
+
+
 class TaskSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """Short unique name in tables and reports."""
     source: str
     """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally)
     domain."""
+    kind: TaskKind = ""
+    """The benchmark whose published columns the file has (or `id, prompt, choices, answer, meta`);
+    empty: rows of one's own, compared by `match`. It says what is asked for, how an answer is read,
+    and what a domain is: `truthfulqa_mc1` and `_mc2` are scored by the likelihood of each choice,
+    the others by what is written."""
     match: Literal["exact", "number", "choice", "contains"] = "exact"
-    """How a response is compared with the answer."""
+    """How a response is compared with the answer. A `kind` has its own way; with gsm8k, `number`
+    also takes the last number of a response that states no answer."""
     limit: int | None = Field(None, ge=1)
     """Items of each domain."""
     domains: list[str] = []

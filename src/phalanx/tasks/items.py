@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Match = Literal["exact", "number", "choice", "contains"]
+Match = Literal[
+    "exact", "number", "choice", "contains", "stated_number", "math", "label", "blanks", "mc1",
+    "mc2", "judged",
+]  # fmt: skip
+BY_LIKELIHOOD: frozenset[Match] = frozenset({"mc1", "mc2"})
+"""Matches that read the likelihood of each choice, not a written response."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskItem:
     """One question of a task, with its answer and how a response is compared with it.
+
+    ``choices`` has (label, text) of each option, in the order shown. ``answer`` is then a label;
+    for ``mc2`` the labels of all true choices, joined by spaces; for ``blanks`` one label a blank.
+    ``meta`` has what else is known of the row: subject, level, split of the source.
 
     >>> TaskItem("i1", "2 + 2?", "4", "addition", "skills", "number").answer
     '4'
@@ -22,3 +31,9 @@ class TaskItem:
     domain: str
     task: str
     match: Match
+    choices: tuple[tuple[str, str], ...] = ()
+    meta: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label for label, _ in self.choices)

@@ -1,12 +1,12 @@
-"""Find the number or the option letter that a response states."""
+"""Find the number that a response states, and what stands in its boxes."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from fractions import Fraction
 
-LETTERS = "A-J"
 _MAX_DIGITS = 100  # longer runs of digits are noise, and slow to compute with
 _MAX_POWER_DIGITS = 3  # with its sign: up to 1e999, or 1e-99
 
@@ -15,6 +15,9 @@ _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w)\]}}])[-−])?(?<![\w.])[$€£]?(?P<top>{_PLAIN})(?:[eE](?P<power>[-+]?[0-9]+)"
     rf"(?![0-9\w]))?(?:\s*/\s*(?P<bottom>{_PLAIN})(?!\s*/))?"
 )
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_SENTENCE = 500
+"""Characters in which a statement gives its number."""
 _STATED = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
 
 
@@ -42,9 +45,14 @@ def read_number(text: str) -> str:
 
 def _plain_numbers(text: str) -> str:
     """The text with LaTeX's ways of writing numbers replaced by plain ones."""
-    plain = unicodedata.normalize("NFKC", text)
+    plain = "".join(map(_ascii_digit, unicodedata.normalize("NFKC", text)))
     plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$")
     return re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 ", plain)
+
+
+def _ascii_digit(character: str) -> str:
+    value = unicodedata.decimal(character, None)
+    return character if value is None else str(value)
 
 
 def _numbers(text: str) -> list[str]:
@@ -95,39 +103,71 @@ def last_boxed(text: str) -> str | None:
     return ""
 
 
-_OPEN, _CLOSE = r"[(\[*_\"'`]*", r"(?![\w'’-])(?!\s+[0-9])"
-_FILL = r"(?:\s+(?:therefore|thus|clearly|probably|likely|most|option|choice|letter|answer))*"
-_EXPLICIT = re.compile(
-    rf"\b(?i:answer|(?:correct|best|right)\s+(?:option|choice|letter|one)){_FILL}"
-    rf"(?:\s+(?i:is|would\s+be|must\s+be))?{_FILL}[*_]*\s*[:=]?\s*(?i:option|choice)?\s*"
-    rf"{_OPEN}(?P<a>[{LETTERS}]){_CLOSE}"
-    rf"|\b(?i:choose|pick|select)\s+(?i:option\s+|choice\s+|answer\s+)?"
-    rf"{_OPEN}(?P<b>[{LETTERS}]){_CLOSE}"
-    rf"|(?<![\w'’-]){_OPEN}(?P<c>[{LETTERS}])[)\]*_\"'`]*\s+(?i:is)\s+(?i:the\s+)?"
-    r"(?i:correct|right|best|answer)\b"
-)
-_ALONE = re.compile(rf"{_OPEN}([{LETTERS}{LETTERS.lower()}])[)\]*_\"'`.:,]*")
-_LEADING = re.compile(rf"^\s*(?:[(\[*]+([{LETTERS}])[)\]*]+|([{LETTERS}])[).:])(?=\s|$)", re.M)
+def boxes(text: str) -> Iterator[tuple[int, str]]:
+    """(start, content) of every closed ``\\boxed{...}`` or ``\\fbox{...}``, outermost ones."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for brace in re.finditer(r"[{}]", text):
+        if brace[0] == "{":
+            opened.append(brace.end())
+        elif opened:
+            closing[opened.pop()] = brace.start()
+    ended = 0
+    for match in _BOX.finditer(text):
+        if match.start() >= ended and match.end() in closing:
+            ended = closing[match.end()]
+            yield match.start(), text[match.end() : ended]
 
 
-def read_choice(text: str) -> str:
-    """The option letter (A to J) that the text states, or "".
+def read_stated_number(text: str) -> str:
+    """The number that the text states as its answer, in canonical form, or "".
 
-    In order: inside the last ``\\boxed{}``; a text that is the letter alone; the last explicit
-    statement ("the answer is B", "C is correct"); a last line that is the letter alone; and an
-    option repeated with its mark ("B) fever"), unless several are. A letter that is a word
-    ("A 45-year-old") is no choice.
+    Stricter than :func:`read_number`: the last of ``#### 42``, ``\\boxed{42}`` and "the answer is
+    42" counts, else a last line that is a number alone; never just the last number of the text.
+    After an equals sign stands what is meant; "not 12" and units do not count, and a statement of
+    several numbers states none.
     """
-    boxed = last_boxed(text)
-    whole = text if boxed is None else re.sub(r"\\text(?:bf)?\{([^{}]*)\}", r"\1", boxed)
-    alone = _ALONE.fullmatch(whole.strip())
-    if alone or boxed is not None:
-        return alone[1].upper() if alone else ""
-    stated = [m["a"] or m["b"] or m["c"] for m in _EXPLICIT.finditer(text)]
-    if stated:
-        return stated[-1]
-    last_line = _ALONE.fullmatch(text.strip().rsplit("\n", 1)[-1].strip())
-    if last_line:
-        return last_line[1].upper()
-    marked = {m[1] or m[2] for m in _LEADING.finditer(text)}
-    return marked.pop() if len(marked) == 1 else ""
+    plain = _plain_numbers(text)
+    found: list[tuple[int, str, bool]] = []
+    for start, content in boxes(plain):
+        found.append((start, _without_units(content), True))
+    for match in re.finditer(r"####([^\n]*)", plain):
+        found.append((match.start(), match[1], False))
+    for match in _STATED.finditer(plain):
+        rest = plain[match.end() : match.end() + _SENTENCE].lstrip(" \t\n*_:")
+        sentence = re.split(r"\n|[.!?](?:\s|$)", rest, maxsplit=1)[0]
+        if "\\boxed" not in sentence and _NUMBER.search(sentence):
+            found.append((match.start(), sentence, False))
+    if found:
+        _, stated, boxed = max(found)
+        values = _values(stated)
+        return ("" if len(values) != 1 else values[0]) if boxed else _first_stated(stated)
+    if "\\boxed{" in plain:
+        return ""  # cut off inside
+    last = plain.strip().rsplit("\n", 1)[-1].strip(" *_$.")
+    whole = _NUMBER.fullmatch(last.removesuffix("%").strip())
+    return _canonical(whole) if whole else ""
+
+
+def _without_units(content: str) -> str:
+    """A box without texts that hold no digit, their power, and degrees."""
+    bare = re.sub(
+        r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}0-9]*)\}\s*(?:\^\s*\{?\s*\d+\s*\}?)?", " ", content
+    )
+    return re.sub(r"\^\s*\{?\s*\\circ\s*\}?", " ", bare)
+
+
+def _values(text: str) -> list[str]:
+    """The numbers after the last equals sign, without those that are denied."""
+    after = re.split(r"[=≈]", text)[-1]
+    return _numbers(re.sub(r"\bnot\s+(?:[$€£]\s*)?[0-9.,]*[0-9]", " ", after, flags=re.IGNORECASE))
+
+
+def _first_stated(sentence: str) -> str:
+    """The first number, unless another is given beside it ("12 or 15")."""
+    values = _values(sentence)
+    if not values:
+        return ""
+    after = re.split(r"[=≈]", sentence)[-1]
+    other = rf"(?:{_PLAIN})(?:\s+[a-z]+)?,?\s+(?:or|and)\s+[$€£]?(?:{_PLAIN})"
+    return "" if re.search(other, after, re.IGNORECASE) else values[0]

@@ -4,53 +4,133 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from phalanx.tasks.items import TaskItem
-from phalanx.tasks.reading import read_choice, read_number
+from phalanx.errors import ConfigError
+from phalanx.tasks import equivalence
+from phalanx.tasks.expressions import read_expression
+from phalanx.tasks.items import Match, TaskItem
+from phalanx.tasks.reading import read_number, read_stated_number
+from phalanx.tasks.stated import LETTERS, read_blanks, read_choice, read_label
 
-_UNREADABLE = {
-    "exact": "no words",
-    "contains": "no words",
-    "number": "no number",
-    "choice": "no choice",
-}
 _EDGE = " \t\n\"'`*_.,;:!?()[]{}<>“”‘’«»"
 _LABEL = re.compile(r"^(?:the )?(?:final |correct )?answer(?: is\b ?:?| ?:)")
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``readable`` is False where no answer could be found; ``reason`` says why."""
+    """``readable`` is False where no answer could be found; ``reason`` says why.
+
+    ``value``, from 0 to 1, is set where an answer can be right in part; see :attr:`worth`.
+    """
 
     correct: bool
     readable: bool
     reason: str = ""
+    value: float | None = None
+
+    @property
+    def worth(self) -> float:
+        """What the answer counts in a mean: its value, or 1 where it is right."""
+        return float(self.correct) if self.value is None else self.value
 
 
 def score(text: str, item: TaskItem) -> Score:
-    """Score one response; :func:`normalise` says what is compared."""
+    """Score one response; :func:`normalise` says what is compared.
+
+    Raises ConfigError for an item that is not scored by its text (likelihoods, a judge).
+    """
     if not text.strip():
         return Score(False, False, "empty")
-    found, wanted = normalise(text, item), normalise(item.answer, item)
+    found, wanted = normalise(text, item), _wanted(item)
     if not found:
-        return Score(False, False, _UNREADABLE[item.match])
-    if item.match == "contains":
-        return Score(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", found) is not None, True)
-    return Score(found == wanted, True)
+        return Score(False, False, _way(item).unreadable)
+    return _way(item).compare(found, wanted)
 
 
 def normalise(text: str, item: TaskItem) -> str:
     """The answer in ``text`` as it is compared, "" where there is none.
 
     exact: without case, extra space, punctuation around it and one leading label; contains: the
-    same with the label; number and choice: see :mod:`phalanx.tasks.reading`.
+    same with the label; number, stated_number, choice, label, blanks and math: see
+    :mod:`phalanx.tasks.reading`, :mod:`phalanx.tasks.stated`, :mod:`phalanx.tasks.expressions`.
+    Raises ConfigError as :func:`score`.
     """
-    if item.match == "number":
-        return read_number(text)
-    if item.match == "choice":
-        return read_choice(text)
-    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_EDGE)
-    if item.match == "contains":
-        return folded
-    return _LABEL.sub("", folded, count=1).strip(_EDGE)
+    return _way(item).read(text, item)
+
+
+def _wanted(item: TaskItem) -> str:
+    return item.answer if item.match in ("math", "blanks") else normalise(item.answer, item)
+
+
+def _way(item: TaskItem) -> _Way:
+    if item.match not in WAYS:
+        raise ConfigError(
+            f"item {item.id} of task {item.task} has match {item.match!r}, which no text is scored "
+            "by: mc1 and mc2 are scored by the likelihood of each choice, judged by a judge"
+        )
+    return WAYS[item.match]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How an answer is read and compared, and what is said where there is none."""
+
+    read: Callable[[str, TaskItem], str]
+    compare: Callable[[str, str], Score]
+    unreadable: str
+
+
+def _folded(text: str, item: TaskItem) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_EDGE)
+
+
+def _exact(text: str, item: TaskItem) -> str:
+    return _LABEL.sub("", _folded(text, item), count=1).strip(_EDGE)
+
+
+def _letter(text: str, item: TaskItem) -> str:
+    return read_choice(text, "".join(item.labels) or LETTERS)
+
+
+def _label(text: str, item: TaskItem) -> str:
+    return read_label(text, item.labels)
+
+
+def _blanks(text: str, item: TaskItem) -> str:
+    return read_blanks(text, tuple(part.split(":")[0] for part in item.answer.split("; ")))
+
+
+def _same(found: str, wanted: str) -> Score:
+    return Score(found == wanted, True)
+
+
+def _within(found: str, wanted: str) -> Score:
+    return Score(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", found) is not None, True)
+
+
+def _each_blank(found: str, wanted: str) -> Score:
+    """Right where all are; the value is the share that is."""
+    pairs = list(zip(found.split("; "), wanted.split("; "), strict=True))
+    right = sum(one == other for one, other in pairs)
+    return Score(right == len(pairs), True, value=right / len(pairs))
+
+
+def _equal(found: str, wanted: str) -> Score:
+    verdict = equivalence.compare(wanted, found)
+    if verdict in ("time limit", "fault"):
+        return Score(False, False, verdict)
+    return Score(verdict == "equal", True)
+
+
+WAYS: dict[Match, _Way] = {
+    "exact": _Way(_exact, _same, "no words"),
+    "contains": _Way(_folded, _within, "no words"),
+    "number": _Way(lambda text, item: read_number(text), _same, "no number"),
+    "stated_number": _Way(lambda text, item: read_stated_number(text), _same, "no number"),
+    "choice": _Way(_letter, _same, "no choice"),
+    "label": _Way(_label, _same, "no label"),
+    "blanks": _Way(_blanks, _each_blank, "not all blanks"),
+    "math": _Way(lambda text, item: read_expression(text), _equal, "no expression"),
+}
