@@ -318,16 +318,17 @@ def _first_turns(config: Config, instructions: Instructions) -> list[str]:
 
 
 def _evaluation_items(config: Config) -> int:
-    """Items of all tasks."""
+    """Items of all tasks; one scored by likelihood counts once for each choice, as it is asked."""
     total = 0
     for task in config.evaluate.tasks:
-        from phalanx.tasks import loading
+        from phalanx.tasks import BY_LIKELIHOOD, loading
 
         if task.source == "builtin:skills":  # counted without drawing them, which takes time
             wanted = task.domains or loading.skills.DOMAINS
             total += len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
         else:
-            total += len(loading.load_task(task, seed=config.seed))
+            found = loading.load_task(task, seed=config.seed)
+            total += sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
     return total
 
 
