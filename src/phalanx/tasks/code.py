@@ -109,7 +109,8 @@ def extract(text: str, prompt: str, name: str) -> str | None:
 def _fences(text: str) -> list[str]:
     """The insides of the fences; one that is never closed goes to the end."""
     found: list[str] = []
-    mark, inside = "", []
+    inside: list[str] = []
+    mark = ""
     for line in text.split("\n"):
         bare = line.strip()
         if not mark and bare.startswith(("```", "~~~")):

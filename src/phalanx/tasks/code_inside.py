@@ -11,8 +11,10 @@ import builtins
 import ctypes
 import json
 import os
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, NoReturn
 
 LONGEST_LINE = 1 << 20
 _SMALL = 1 << 53
@@ -92,7 +94,7 @@ class Channel:
         self.sink.write(line)
         self.sink.flush()
 
-    def receive(self) -> object:
+    def receive(self) -> Any:
         """The next line; None at the end."""
         line = self.source.readline(LONGEST_LINE + 1)
         if not line:
@@ -104,7 +106,7 @@ class Channel:
 
 def answer(job: dict, channel: Channel) -> None:
     """Run the answer's program, then its function for every call that comes."""
-    space = {"__name__": "answer"}
+    space: dict[str, Any] = {"__name__": "answer"}
     try:
         exec(compile(job["prelude"], "<prompt>", "exec", dont_inherit=True), space)
         before = space.get(job["name"])
@@ -119,7 +121,7 @@ def answer(job: dict, channel: Channel) -> None:
         channel.send(_called(space[job["name"]], call))
 
 
-def _called(function: object, call: dict) -> dict:
+def _called(function: Callable[..., object], call: dict) -> dict:
     try:
         given = [decode(value) for value in call["args"]]
         named = {name: decode(value) for name, value in call["named"].items()}
@@ -178,7 +180,7 @@ class Remote:
             self._fail("malformed")
         return told
 
-    def _fail(self, reason: str, cause: BaseException | None = None) -> None:
+    def _fail(self, reason: str, cause: BaseException | None = None) -> NoReturn:
         self.broken = reason
         raise Broken(reason) from cause
 
@@ -206,7 +208,7 @@ def _name(given: object) -> str:
 def tests(job: dict, channel: Channel) -> dict:
     """Run the tests against the answer's process; the verdict."""
     remote = Remote(channel)
-    space = {"__name__": "tests"}
+    space: dict[str, Any] = {"__name__": "tests"}
     try:
         exec(compile(job["prelude"], "<prompt>", "exec", dont_inherit=True), space)
         remote.start()

@@ -65,7 +65,7 @@ def main(spec: dict) -> int:
     (seconds), ``memory``, ``file`` (bytes); ``python``, ``prefix``, the interpreter; ``root``, an
     empty folder to mount on. All ends with the wall clock, or a SIGTERM to the launcher.
     """
-    watched = {signal.SIGCHLD, signal.SIGTERM}
+    watched: set[int] = {signal.SIGCHLD, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     _prctl(_DEATH_SIGNAL, signal.SIGTERM)
     try:

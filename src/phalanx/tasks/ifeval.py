@@ -105,7 +105,9 @@ def _arguments(name: object, given: object) -> dict[str, Any] | str:
         value = present.get(key)
         if not isinstance(value, kind) or isinstance(value, bool) or value in ("", []):
             return f"{name} needs {key} as {kind.__name__}, got {value!r:.60}"
-        if kind is list and not all(isinstance(word, str) and word.strip() for word in value):
+        if isinstance(value, list) and not all(
+            isinstance(word, str) and word.strip() for word in value
+        ):
             return f"{name} needs {key} as a list of texts that are not empty, got {value!r:.60}"
         if key.endswith("relation") and value not in (LESS, AT_LEAST):
             return f"{name} needs {key} as {LESS!r} or {AT_LEAST!r}, got {value!r:.60}"

@@ -13,7 +13,8 @@ tokeniser or a language guesser, a fixed rule stands here, so that single verdic
 
 Keywords are looked for as they are written, not as regular expressions, and ``letter_frequency``
 counts any sign, where the published program draws a letter at random in the place of other signs.
-Every check takes time linear in the response. ``language:response_language`` is not here: it needs a guesser.
+Every check takes time linear in the response. ``language:response_language`` is not here: it needs
+a guesser.
 """
 
 from __future__ import annotations
