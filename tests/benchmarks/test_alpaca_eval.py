@@ -131,6 +131,23 @@ def test_the_gamed_rows_pin_the_length_term():
     assert pinned < -0.2
 
 
+def test_a_gamed_row_weighs_a_tenth_and_has_no_model_term():
+    """At the fit the slopes of the objective, written out here, are those of the penalty."""
+    rows, difficulties = made_up(200)
+    gamed = [Gamed(i, 0.9, s, difficulties[i]) for i in range(200) for s in (-1.0, 0.5)]
+    found = length_controlled(rows, difficulties, gamed)
+    spread = statistics.stdev(row.len_baseline - row.len_model for row in rows)
+    parts = [
+        (1.0, (math.tanh((r.len_baseline - r.len_model) / spread), difficulties[r.index], 1), r)
+        for r in rows
+    ] + [(0.1, (math.tanh(g.length_difference), g.difficulty, 0), g) for g in gamed]
+    slopes = np.zeros(3)
+    for weight, features, row in parts:
+        chance = 1 / (1 + math.exp(-np.dot(features, found.weights)))
+        slopes += found.penalty * weight * (chance - row.share) * np.asarray(features)
+    assert slopes == pytest.approx(-np.sign(found.weights), abs=1e-4)
+
+
 def test_order_of_rows_changes_no_fit():
     rows, difficulties = made_up(200)
     one, other = (length_controlled(r, difficulties) for r in (rows, rows[::-1]))

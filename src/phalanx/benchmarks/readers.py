@@ -7,6 +7,8 @@ All raise ConfigError that lists every row that does not fit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from phalanx.benchmarks.fields import Fields, Unfit, read_records
 from phalanx.benchmarks.judgebench import group_of
 from phalanx.benchmarks.records import ManyResponses, Pair, Question, Side
@@ -126,7 +128,7 @@ def read_ppe_responses(path: str, *, split: str = "train") -> tuple[ManyResponse
     return read_records(path, make, _id, split=split)
 
 
-def _conflicts(row: Fields, right: list[bool]) -> tuple[tuple[int, int], ...]:
+def _conflicts(row: Fields, right: Sequence[bool]) -> tuple[tuple[int, int], ...]:
     if "sampled_conflict_pairs" not in row:
         return ()
     pairs = row.get("sampled_conflict_pairs")
