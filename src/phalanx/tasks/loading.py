@@ -79,8 +79,8 @@ def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
     for row in table.rows:
         try:
             item = READERS[kind](row.fields, task)
-        except BadItem as fault:
-            faults.append((row.line, str(fault)))
+        except BadItem as error:
+            faults.append((row.line, str(error)))
             continue
         if item is None:
             continue
