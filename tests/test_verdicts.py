@@ -23,6 +23,8 @@ from tests.scripts import command, read_rows, write_pool, write_rows
 RULES = r"""
 sampling:
   - {when: riddle, reply: I cannot say.}
+  - {when: This breaks, purpose: judge, fail: {kind: refused, message: not today}}
+  - {when: This breaks, purpose: verdict, fail: {kind: refused, message: not today}}
   - {when: ., member: cora, purpose: judge, reply: "[[A]]"}
   - {when: 'response A \w+>>>\ngood', purpose: judge, reply: "[[A]]"}
   - {when: 'response B \w+>>>\ngood', purpose: judge, reply: "[[B]]"}
@@ -114,6 +116,19 @@ def test_unreadable_verdicts_are_counted_and_too_many_are_refused(config, tmp_pa
     assert made.rows[0]["winner"] is None
     assert made.judges[0].unreadable == 1
     assert made.agreement is None
+
+
+def test_the_advice_fits_the_judge_and_what_happened(config):
+    rows = [{"prompt": "A riddle", "response_a": "good", "response_b": "bad"}]
+    with pytest.raises(JudgmentError, match=r"judge\.protocol: expected"):
+        phalanx.judge(config, rows)
+    broken = [{"prompt": "This breaks", "response_a": "good", "response_b": "bad"}]
+    for protocol in ("pairwise", "moa"):
+        with pytest.raises(JudgmentError, match=r"requests failed.*not today") as raised:
+            phalanx.judge(config, broken, {"judge.protocol": protocol})
+        assert "could not be read" not in str(raised.value)
+    with pytest.raises(JudgmentError, match=r"reward\.verdict: options"):
+        phalanx.judge(config, rows, {"judge.protocol": "moa"})
 
 
 def test_per_duel_and_judges_by_role(config):

@@ -1,4 +1,4 @@
-"""Files that a person asked for: they appear whole or not at all, and harm nothing in their place."""
+"""Files that a person asked for: they appear whole, and harm nothing in their place."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
 from phalanx.collective import moa_reward
 from phalanx.collective.comparing import RANKER, ByRanker
+from phalanx.collective.gaps import too_many
 from phalanx.collective.moa_reward import Panel, panel_from
 from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.reputation import initial_standing
@@ -387,13 +388,7 @@ def _refuse_unreadable(
     lost = all(outcome.status == "no_quorum" for outcome in judged)
     limit = config.judge.max_unreadable
     if limit < 1 and judged and (lost or len(unreadable) > limit * len(judgments)):
-        reasons = sorted({judgment.reason for judgment in unreadable})
-        raise JudgmentError(
-            f"{len(unreadable)} of {len(judgments)} judgments could not be read (limit "
-            f"{limit:.0%}), for example: {'; '.join(reasons[:3])}. Use a judge that follows the "
-            "prompt, judge.protocol: expected or likelihood, or raise judge.max_unreadable; the "
-            "responses are kept"
-        )
+        raise JudgmentError(too_many(unreadable, len(unreadable), len(judgments), config))
 
 
 def _metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict[str, float]:
