@@ -185,6 +185,16 @@ def test_rows_that_cannot_be_judged(config, tmp_path, row, reason):
         read_cases(str(file), phalanx.load_config(config, purpose="judge"))
 
 
+def test_columns_are_those_of_the_file(config, tmp_path):
+    other = {"question": "Who?", "chosen": "a", "rejected": "b"}
+    short = {"prompt": "Who?", "chosen": "a"}
+    file = write_rows(tmp_path / "pairs.jsonl", [ROWS[0], other, short])
+    with pytest.raises(ConfigError) as raised:
+        read_cases(str(file), phalanx.load_config(config, purpose="judge"))
+    assert "pairs.jsonl:2: field 'prompt' missing; a file's columns are" in str(raised.value)
+    assert "pairs.jsonl:3: field 'rejected' missing" in str(raised.value)
+
+
 def test_bad_rows_may_be_skipped_and_are_listed(config, tmp_path):
     file = write_rows(tmp_path / "pairs.jsonl", [ROWS[0], {**ROWS[1], "chosen": None}])
     made = phalanx.judge(config, file, {"instructions.bad_rows": "skip"})

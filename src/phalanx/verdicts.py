@@ -140,8 +140,8 @@ def cases_of(table: Table, config: Config) -> Cases:
     bad = list(table.bad)
     for row in table.rows:
         try:
-            text = _prompt(row.fields.get(prompt), prompt)
-            texts = [_response(row.fields.get(side), side, text) for side in sides]
+            text = _prompt(_field(row, prompt), prompt)
+            texts = [_response(_field(row, side), side, text) for side in sides]
         except ValueError as error:
             bad.append(BadRow(row.line, str(error)))
             continue
@@ -175,6 +175,12 @@ def _columns(where: str, rows: Sequence[Row], configured: str) -> tuple[str, tup
     if faults or prompt is None:
         raise ConfigError(faults, where)
     return prompt, sides[0]
+
+
+def _field(row: Row, name: str) -> Any:
+    if name not in row.fields:
+        raise ValueError(f"field {name!r} missing; a file's columns are chosen once, for all rows")
+    return row.fields[name]
 
 
 def _prompt(value: Any, name: str) -> str:
