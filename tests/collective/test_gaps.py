@@ -53,6 +53,7 @@ def test_advice_names_what_is_not_in_use(protocol, settings, advice):
     said = too_many([missing({"first": "hm"}, protocol)] * 3, 3, 3, config)
     assert "3 of 3 judgments could not be read (limit" in said
     assert advice in said
+    assert "another --out" in said, "another judge is another configuration"
     assert "asked again" not in said
     if protocol == "moa":
         assert "judge.protocol" not in said

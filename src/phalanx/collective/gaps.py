@@ -47,7 +47,8 @@ def too_many(
     also = "; requests that failed are asked again next time" if failed else ""
     return (
         f"{missing} of {asked} {what} could not be read ({limit}), for example: {example}. "
-        f"{_advice(gaps, config)}, or raise judge.max_unreadable; the responses are kept{also}"
+        f"{_advice(gaps, config)} (with another --out), or raise judge.max_unreadable and go on "
+        f"here; the responses are kept{also}"
     )
 
 
