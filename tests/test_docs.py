@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.pool import members_from
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -39,6 +41,44 @@ def test_every_command_of_the_readme_exists():
     used = set(re.findall(r"`?phalanx ([a-z-]+)", text)) - {"aligns"}
     assert used - known == set()
     assert known - used == set(), "a command that the README does not mention"
+
+
+def _yaml_of(page: str, name: str) -> str:
+    """The YAML block of a page that begins with its name."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.search(rf"```yaml\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)[1]
+
+
+def test_the_mixture_of_the_readme_is_good_for_each_command_shown_with_it(tmp_path, monkeypatch):
+    from phalanx.config import load
+
+    text = re.sub(r"model: org/[\w-]+", "engine: scripted", _yaml_of("README.md", "moaa.yaml"))
+    monkeypatch.chdir(tmp_path)
+    Path("moaa.yaml").write_text(text, encoding="utf-8")
+    row = '{"instruction": "Say seven.", "answer": "seven"}\n'
+    for name in re.findall(r"source: ([\w.]+)", text):
+        Path(name).write_text(row, encoding="utf-8")
+    for purpose in ("run", "mix", "search"):
+        load(Path("moaa.yaml"), purpose=purpose)
+    load(Path("moaa.yaml"), ["judge.protocol=moa"], purpose="judge")
+
+
+def test_the_configuration_of_the_search_page_runs(tmp_path):
+    from phalanx.config import load
+    from phalanx.engines.scripted import ScriptedEngine, load_script
+    from phalanx.search import search
+    from phalanx.workshop import Workshop
+
+    path = tmp_path / "search.yaml"
+    path.write_text(_yaml_of("docs/mixture-search.md", "search.yaml"), encoding="utf-8")
+    config = load(path, purpose="search")
+    shop = Workshop(config, tmp_path / "search")
+    script = load_script("script:default")
+    shop.use("hf", ScriptedEngine({member.base: script for member in members_from(config)}))
+    found = search(config, tmp_path / "search", workshop=shop)
+    assert found.stopped == ""
+    assert len({trial.design for trial in found.trials}) == config.search.trials
+    assert max(trial.num_items for trial in found.trials) == config.search.items
 
 
 def test_every_fault_names_tests_that_exist():

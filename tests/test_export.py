@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -202,6 +203,9 @@ def test_places_that_would_lose_something_are_refused(ledger, tmp_path):
     with pytest.raises(ConfigError, match="is a file"):
         export(ledger, "preferences", out=tmp_path / "mine" / "thesis.tex", format="datasets")
     assert (tmp_path / "mine" / "thesis.tex").read_text(encoding="utf-8") == "years of work"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is a file"):
+        export(ledger, "preferences", out=tmp_path / "pipe", format="datasets")
 
 
 @pytest.mark.parametrize(("package", "format"), [("pyarrow", "parquet"), ("datasets", "datasets")])

@@ -147,6 +147,25 @@ def test_unreadable_judgments_are_missing_and_too_many_stop_the_run(tmp_path):
     assert query(tmp_path / "run", "SELECT 1 FROM pairs WHERE dropped = ''") == []
 
 
+@pytest.mark.parametrize(
+    ("given", "said", "again"),
+    [
+        ("reply: 'says %s'", "could not be read .* or likelihood", False),
+        ("reply: ''", "none of .* empty response", False),
+        ("fail: {kind: engine, message: out of memory}", "none of .* left: engine", True),
+    ],
+)
+def test_where_no_duel_has_an_outcome_the_advice_fits(tmp_path, given, said, again):
+    path = tmp_path / "mute.yaml"
+    rules = ["{when: '\"score\"', reply: no opinion}"]
+    rules += [f"{{when: ., member: {name}, {given.replace('%s', name)}}}" for name in "abcd"]
+    path.write_text("sampling:\n" + "".join(f"  - {rule}\n" for rule in rules), encoding="utf-8")
+    config = load(ROOT / "configs/smoke/rubric.yaml", {"pool": {"members": pool_of(path)}})
+    with pytest.raises(JudgmentError, match=said) as raised:
+        align(config, tmp_path / "run")
+    assert ("asked again" in str(raised.value)) is again
+
+
 def test_a_contestant_that_fails_never_becomes_a_response(tmp_path):
     """An engine's error text must not be judged, chosen or rejected."""
     path = tmp_path / "broken.yaml"

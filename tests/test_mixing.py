@@ -353,6 +353,51 @@ def test_reasoning_that_was_shown_is_no_broken_stream(config, tmp_path, capsys, 
     assert "broke off" not in shown.err
 
 
+THINKS = """
+sampling:
+  - {when: only, purpose: aggregate, reply: <think>Hm.</think>}
+  - {when: unmarked, purpose: aggregate, reply: "Let me see.\\n</think>\\nBlue."}
+  - {when: ., purpose: aggregate, reply: <think>Let me see.</think> Blue.}
+  - {when: ., member: bob, reply: <think>Hm.}
+  - {when: ., reply: <think>Sky?</think> Proposed.}
+"""
+
+
+@pytest.fixture
+def thinking(tmp_path) -> Path:
+    return write_pool(tmp_path, ["ada", "bob", "dan"], THINKS, MIXTURE)
+
+
+def test_reasoning_is_no_part_of_what_the_mixture_says(thinking, tmp_path):
+    assert phalanx_mix(thinking, "Why?").stdout == "Blue.\n"
+    only = phalanx_mix(thinking, "Hm, only?")
+    assert (only.returncode, only.stdout) == (1, "")
+    assert "nothing but reasoning" in only.stderr.splitlines()[-1]
+    rows = phalanx.mix(thinking, ["Why?", "Hm, only?"])
+    assert [row["response"] for row in rows] == ["Blue.", None]
+    assert [one["text"] for one in rows[0]["proposals"]] == ["Proposed.", ""]
+    assert rows[0]["proposals"][1]["left_out"] == "nothing but reasoning"
+    loaded = phalanx.load_config(thinking, purpose="mix")
+    with open_mixer(loaded, tmp_path / "chat", inputs="i") as mixer:
+        talk, pieces = Chat(mixer), []
+        talk.say("Why?", pieces.append)
+        assert "".join(pieces) == "Blue."
+        talk.say("unmarked?")
+        assert [turn.content for turn in talk.history] == ["Why?", "Blue.", "unmarked?", "Blue."]
+
+
+def test_reasoning_that_is_marked_at_its_end_alone_is_corrected(
+    thinking, tmp_path, capsys, monkeypatch
+):
+    loaded = phalanx.load_config(thinking, purpose="mix")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    talking.answer(loaded, tmp_path / "mix", "unmarked?", False, False)
+    shown = capsys.readouterr()
+    assert shown.out == "Let me see.\n</think>\nBlue.\nBlue.\n"
+    assert "still reasoning" in shown.err
+    assert "broke off" not in shown.err
+
+
 def test_a_failure_that_was_tried_often_enough_is_not_streamed_again(config, tmp_path):
     heard: list[str] = []
     turns = (Message("user", "Why?"),)

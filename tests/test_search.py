@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from phalanx.collective.designs import Design, choose, front, latest
+from phalanx.collective.designs import Design, Found, choose, front, latest
 from phalanx.config import load
 from phalanx.errors import BudgetError, ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
@@ -21,6 +21,7 @@ from phalanx.pool import proposers_of
 from phalanx.progress import Silent
 from phalanx.report.trials import block, fragment, trials_table
 from phalanx.search import dev_items, search
+from phalanx.types import Failure, Response
 from phalanx.workshop import Workshop
 from tests.search_pool import Pool, run, write_config
 from tests.tiny import make_tiny
@@ -198,11 +199,98 @@ def test_a_member_that_fails_leaves_its_designs_without_answers(tmp_path):
         write_config(tmp_path), tmp_path / "search", ["search.trials=30"], Pool(broken="ada")
     )
     alone = next(t for t in found.trials if t.design == Design((), "ada"))
-    assert (alone.score, alone.note) == (0.0, f"{alone.num_items} unanswered (failed)")
+    assert (alone.score, alone.note) == (None, f"{alone.num_items} unanswered (failed)")
     only = [t for t in found.trials if t.design.layers and set(t.design.layers[0]) == {"ada"}]
     assert only
     assert all("unanswered (too_few_proposals)" in t.note for t in only)
     assert "ada" not in choose(found.trials).cheapest.design.words, "bob alone is as good"
+
+
+@pytest.mark.parametrize("strategy", ["halving", "bayes"])
+def test_what_failed_is_asked_again_and_the_search_ends_as_if_it_never_had(strategy, tmp_path):
+    path = write_config(tmp_path)
+    given = [f"search.strategy={strategy}", "search.trials=9"]
+    whole = run(path, tmp_path / "whole", given)
+    broken = run(path, tmp_path / "cut", given, Pool(broken="ada"))
+    assert broken.trials != whole.trials
+    engine = Pool()
+    mended = run(path, tmp_path / "cut", given, engine)
+    results = [
+        [(t.design, t.num_items, t.num_scored, t.score, t.note) for t in found.trials]
+        for found in (mended, whole)
+    ]
+    assert results[0] == results[1]
+    assert engine.calls
+    engine = Pool()
+    assert run(path, tmp_path / "cut", given, engine).trials == mended.trials
+    assert engine.calls == [], "and once only"
+    with Ledger(run_ledger_path(tmp_path / "cut")) as ledger:
+        assert [row["number"] for row in ledger.trials()] == [t.number for t in mended.trials]
+
+
+def test_trials_stay_where_the_budget_has_no_room_to_ask_again(tmp_path):
+    path = write_config(tmp_path)
+    broken = run(path, tmp_path / "cut", ["search.trials=9"], Pool(broken="ada"))
+    again = [f"search.calls={broken.calls}", "search.trials=9"]
+    assert run(path, tmp_path / "cut", again).trials == broken.trials
+
+
+def test_one_failure_among_many_leaves_a_score(tmp_path):
+    class Once(Pool):
+        def _one(self, request):
+            if "What is 5 +" in request.messages[-1].content:
+                return Response(request.id, error=Failure("timeout", "not this one"))
+            return super()._one(request)
+
+    found = run(write_config(tmp_path), tmp_path / "search", ["search.trials=36"], Once())
+    best = choose(found.trials).best
+    assert (best.num_scored, best.score) == (17, 1.0)
+
+
+def test_where_every_request_fails_nothing_is_chosen_or_written(tmp_path, monkeypatch):
+    from phalanx.cli.base import main
+
+    script = tmp_path / "broken.yaml"
+    script.write_text(
+        "sampling: [{when: ., fail: {kind: engine, message: down}}]", encoding="utf-8"
+    )
+    path = write_config(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace("engine: scripted", f"engine: scripted, model: 'script:{script}'"),
+        encoding="utf-8",
+    )
+    target = tmp_path / "mixture.yaml"
+    arguments = ["mixture-search", str(path), "search.trials=4", "-q"]
+    arguments += ["--out", str(tmp_path / "out"), "--to", str(target)]
+    monkeypatch.setattr(sys, "argv", ["phalanx", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert not target.exists()
+    found = run(path, tmp_path / "again", ["search.trials=4"], Pool(broken="ada"))
+    assert choose(found.trials) is not None
+    text = drawn(Found((), "accuracy", 18, 3, None, False))
+    assert "ended without a result" in text
+
+
+def test_a_narrow_terminal_folds_designs_and_drops_none(tmp_path):
+    found = run(write_config(tmp_path), tmp_path / "search", ["search.trials=9"])
+    text = io.StringIO()
+    Console(width=40, file=text).print(trials_table(found))
+    table, front_ = text.getvalue().split("Pareto front")[:2]
+    names = ["".join(line[:8].split()) for line in table.splitlines()]
+    whole = "".join(names)
+    for trial in latest(found.trials):
+        assert "".join(trial.design.words.split()) in whole, trial.design.words
+    assert "ada " in front_.split("The score is")[0]
+
+
+def test_a_script_gives_rewards_where_the_metric_is_reward(tmp_path):
+    path = write_config(tmp_path, search=", metric: reward, judge: judy")
+    found = run(path, tmp_path / "search", ["search.trials=30"])
+    best = choose(found.trials).best
+    assert (best.design, best.score) == (BEST, 2.5)
 
 
 def test_a_design_that_cannot_have_enough_proposals_is_not_tried(tmp_path):

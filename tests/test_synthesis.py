@@ -105,6 +105,24 @@ def test_what_is_more_than_wanted_is_counted(config):
     assert len(made.rows) + sum(made.dropped.values()) == made.tried
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--count", 3, "--count 2, and is now asked for 3"),
+        ("--min-chars", 5, "--min-chars 12, and is now asked for 5"),
+        ("--domain-system", "Bread.", "--domain-system '', and is now asked for 'Bread.'"),
+    ],
+)
+def test_another_flag_needs_another_folder_and_is_named(config, tmp_path, flag, value, said):
+    words = ["--member", "ada", "--out", tmp_path / "made"]
+    assert phalanx_synthesise(config, *words, "--count", 2).returncode == 0
+    before = read_rows(tmp_path / "made" / "instructions.jsonl")
+    other = phalanx_synthesise(config, *words, "--count", 2, flag, value)
+    assert other.returncode == 1
+    assert said in " ".join(other.stderr.split())
+    assert read_rows(tmp_path / "made" / "instructions.jsonl") == before
+
+
 def test_a_system_prompt_steers(config, tmp_path):
     out = tmp_path / "made"
     phalanx.synthesise(config, "ada", 2, system="You answer questions about bread.", out=out)

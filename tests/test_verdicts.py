@@ -23,6 +23,8 @@ from tests.scripts import command, read_rows, write_pool, write_rows
 RULES = r"""
 sampling:
   - {when: riddle, reply: I cannot say.}
+  - {when: This breaks, purpose: judge, fail: {kind: refused, message: not today}}
+  - {when: This breaks, purpose: verdict, fail: {kind: refused, message: not today}}
   - {when: ., member: cora, purpose: judge, reply: "[[A]]"}
   - {when: 'response A \w+>>>\ngood', purpose: judge, reply: "[[A]]"}
   - {when: 'response B \w+>>>\ngood', purpose: judge, reply: "[[B]]"}
@@ -116,6 +118,19 @@ def test_unreadable_verdicts_are_counted_and_too_many_are_refused(config, tmp_pa
     assert made.agreement is None
 
 
+def test_the_advice_fits_the_judge_and_what_happened(config):
+    rows = [{"prompt": "A riddle", "response_a": "good", "response_b": "bad"}]
+    with pytest.raises(JudgmentError, match=r"judge\.protocol: expected"):
+        phalanx.judge(config, rows)
+    broken = [{"prompt": "This breaks", "response_a": "good", "response_b": "bad"}]
+    for protocol in ("pairwise", "moa"):
+        with pytest.raises(JudgmentError, match=r"requests failed.*not today") as raised:
+            phalanx.judge(config, broken, {"judge.protocol": protocol})
+        assert "could not be read" not in str(raised.value)
+    with pytest.raises(JudgmentError, match=r"reward\.verdict: options"):
+        phalanx.judge(config, rows, {"judge.protocol": "moa"})
+
+
 def test_per_duel_and_judges_by_role(config):
     made = phalanx.judge(config, ROWS, {"judge.per_duel": 1})
     assert sum(line.judgments for line in made.judges) == 3
@@ -168,6 +183,16 @@ def test_rows_that_cannot_be_judged(config, tmp_path, row, reason):
     file = write_rows(tmp_path / "pairs.jsonl", [row])
     with pytest.raises(ConfigError, match=reason.replace("{", r"\{")):
         read_cases(str(file), phalanx.load_config(config, purpose="judge"))
+
+
+def test_columns_are_those_of_the_file(config, tmp_path):
+    other = {"question": "Who?", "chosen": "a", "rejected": "b"}
+    short = {"prompt": "Who?", "chosen": "a"}
+    file = write_rows(tmp_path / "pairs.jsonl", [ROWS[0], other, short])
+    with pytest.raises(ConfigError) as raised:
+        read_cases(str(file), phalanx.load_config(config, purpose="judge"))
+    assert "pairs.jsonl:2: field 'prompt' missing; a file's columns are" in str(raised.value)
+    assert "pairs.jsonl:3: field 'rejected' missing" in str(raised.value)
 
 
 def test_bad_rows_may_be_skipped_and_are_listed(config, tmp_path):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from phalanx import pool
 from phalanx.config.compare import differences
@@ -91,14 +92,16 @@ def asking(
     inputs: str,
     instructions: Sequence[Instruction] = (),
     facts: Mapping[str, str] = {},
+    flags: Mapping[str, Any] = {},
     progress: Progress | None = None,
     workshop: Workshop | None = None,
 ) -> Iterator[Asking]:
     """Open ``folder`` for one piece of work that is no run, or go on with it.
 
     ``kind`` names the work ("mix", "judge", ...), ``inputs`` is a content id of what goes in
-    besides the files that the configuration names, ``facts`` are further texts to keep. Members
-    are recorded at version 0.
+    besides the files that the configuration names, ``facts`` are further texts to keep.
+    ``flags`` are plain values among the inputs, by the name of the flag that gives each, so that
+    one that differs can be named. Members are recorded at version 0.
 
     Raises LedgerError where the folder is in use, or holds other work, another configuration or
     other inputs.
@@ -124,15 +127,21 @@ def asking(
                 "engines": canonical_json(sorted({member.engine for member in members})),
                 "phalanx_version": __version__,
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "flags": canonical_json(dict(flags)),
                 **facts,
             }
             ledger.record_start(known, members, instructions)
-        _refuse_other_work(ledger, folder, config, kind, inputs)
+        _refuse_other_work(ledger, folder, config, kind, flags)
+        if ledger.get("inputs") != inputs:
+            raise LedgerError(
+                f"{folder} was made from other inputs, or a file that its configuration names has "
+                "changed; restore them, or choose another --out"
+            )
         yield Asking(config, folder, ledger, shop, progress or Silent(), should_stop)
 
 
 def _refuse_other_work(
-    ledger: Ledger, folder: Path, config: Config, kind: str, inputs: str
+    ledger: Ledger, folder: Path, config: Config, kind: str, flags: Mapping[str, Any]
 ) -> None:
     other = ledger.get("method")
     if other != kind:
@@ -143,11 +152,13 @@ def _refuse_other_work(
             f"{folder} was made with another configuration: {key} was {old!r} and is now {new!r}; "
             "restore it, or choose another folder with --out"
         )
-    if ledger.get("inputs") != inputs:
-        raise LedgerError(
-            f"{folder} was made from other inputs, or a file that its configuration names has "
-            "changed; restore them, or choose another --out"
-        )
+    earlier = json.loads(ledger.get("flags") or "{}")
+    for name, value in flags.items():
+        if name in earlier and earlier[name] != value:
+            raise LedgerError(
+                f"{folder} was made with {name} {earlier[name]!r}, and is now asked for {value!r}; "
+                "restore it, or choose another --out"
+            )
 
 
 def files_behind(config: Config) -> list[str]:

@@ -11,8 +11,6 @@ import difflib
 import functools
 import itertools
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.ledger import Ledger
+from phalanx.placing import placed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -222,14 +221,8 @@ def export(
     columns = dict(_kind(what).columns)
     if conversational:
         columns |= dict.fromkeys(TRAINING[what], "messages")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        count = _WRITERS[format](scratch, itertools.chain([first], rows), columns)
-        _move(scratch, out)
-    finally:
-        _remove(scratch)
-    return count
+    with placed(out) as place:
+        return _WRITERS[format](place, itertools.chain([first], rows), columns)
 
 
 def _narrowed(
@@ -351,27 +344,10 @@ def _check_place(ledger: Ledger, out: Path, format: str) -> None:
     if format != "datasets":
         if out.is_dir():
             raise ConfigError(f"{out} is a folder; name a file for the format {format}")
-    elif out.is_file():
+    elif out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; the format datasets writes a folder")
     elif out.is_dir() and any(out.iterdir()) and not (out / "dataset_info.json").exists():
         raise ConfigError(f"{out} holds something other than a data set; choose another folder")
-
-
-def _move(scratch: Path, out: Path) -> None:
-    if out.is_dir():
-        aside = out.with_name(f".{out.name}.old.{os.getpid()}")
-        out.rename(aside)
-        scratch.rename(out)
-        shutil.rmtree(aside)
-    else:
-        scratch.replace(out)
-
-
-def _remove(scratch: Path) -> None:
-    if scratch.is_dir():
-        shutil.rmtree(scratch)
-    else:
-        scratch.unlink(missing_ok=True)
 
 
 def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:

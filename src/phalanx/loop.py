@@ -12,6 +12,7 @@ from pathlib import Path
 
 from phalanx import pool
 from phalanx.asking import Asking, files_behind, stop_on_interrupt
+from phalanx.collective.gaps import too_many
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
@@ -393,31 +394,23 @@ def _refuse_unreadable(result: IterationResult, config: Config) -> None:
     """
     counts = result.metrics
     limit = config.judge.max_unreadable
-    lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
-    if limit < 1 and lost and len(lost) == len(result.outcomes):
-        reasons = sorted({outcome.reason for outcome in lost})
-        raise JudgmentError(
-            f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
-            "at the failed rows (phalanx export RUN responses); they are asked again next time"
-        )
     for what, given, lacking in (
         ("judgments", "num_judgments", "num_unreadable"),
         ("scores", "scores.asked", "scores.unreadable"),
     ):
-        asked, unreadable = counts.get(given, 0), counts.get(lacking, 0)
-        if not asked or unreadable <= limit * asked:
-            continue
-        gaps = [judgment for judgment in result.judgments if judgment.reason]
-        reasons = sorted({judgment.reason for judgment in gaps})
-        by_mixture = what == "judgments" and any(judgment.protocol == "moa" for judgment in gaps)
-        other = (
-            "reward.verdict: options" if by_mixture else "judge.protocol: expected or likelihood"
-        )
+        asked, unreadable = int(counts.get(given, 0)), int(counts.get(lacking, 0))
+        if asked and unreadable > limit * asked:
+            gaps = [judgment for judgment in result.judgments if not judgment.readable]
+            raise JudgmentError(too_many(gaps, unreadable, asked, config, what))
+    lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
+    if limit < 1 and lost and len(lost) == len(result.outcomes):
+        reasons = sorted({outcome.reason for outcome in lost})
+        unanswered = [o.reason for o in lost if o.status == "unanswered"]
+        failed = any(not reason.endswith("empty response") for reason in unanswered)
+        again = "; failed ones are asked again next time" if failed else ""
         raise JudgmentError(
-            f"{unreadable:.0f} of {asked:.0f} {what} could not be read (limit {limit:.0%}), for "
-            f"example: {'; '.join(reasons[:3]) or 'see phalanx export RUN responses'}. Use a judge "
-            f"that follows the prompt, {other}, or raise judge.max_unreadable; the responses are "
-            "kept"
+            f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
+            f"at the responses (phalanx export RUN responses){again}"
         )
 
 

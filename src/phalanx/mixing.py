@@ -17,8 +17,10 @@ from typing import Any
 from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent, stop_on_interrupt
 from phalanx.collective.mixture import Mixed, Mixture, Proposal, mix, mixture_from
+from phalanx.collective.ownwords import answer_alone
 from phalanx.config.schema import Config
 from phalanx.dispatch import MAX_ATTEMPTS
+from phalanx.engines.streaming import Shown, answer_so_far
 from phalanx.errors import Interrupted
 from phalanx.identity import content_id
 from phalanx.sources import InstructionSet, clean_text, read_instructions
@@ -192,7 +194,7 @@ def _proposal_row(proposal: Proposal) -> dict[str, Any]:
         "layer": proposal.layer,
         "member": proposal.member,
         "sample": proposal.sample,
-        "text": proposal.response.text,
+        "text": None if proposal.response.error else proposal.text,
     }
     if why := left_out_why(proposal):
         row["left_out"] = why
@@ -204,7 +206,9 @@ def left_out_why(proposal: Proposal) -> str:
     error = proposal.response.error
     if error is not None:
         return f"{error.kind}: {error.message}"
-    return "" if proposal.usable else "empty"
+    if proposal.usable:
+        return ""
+    return "nothing but reasoning" if (proposal.response.text or "").strip() else "empty"
 
 
 # Streaming ---------------------------------------------------------------------------------------
@@ -213,9 +217,9 @@ def left_out_why(proposal: Proposal) -> str:
 class _Streaming:
     """An ``ask`` that shows the one aggregate answer while it is written, and records it.
 
-    Everything else goes the ordinary way, and so does an answer that is recorded already or was
-    tried often enough, or whose stream broke in a way that may pass; the caller compares what was
-    shown with the answer.
+    Reasoning in marks is held back. Everything else goes the ordinary way, and so does an answer
+    that is recorded already or was tried often enough, or whose stream broke in a way that may
+    pass; the caller compares what was shown with the answer.
     """
 
     def __init__(self, place: Asking, show: Show) -> None:
@@ -246,20 +250,24 @@ class _Streaming:
         tries = sum(tries for _, tries in stored.values()) + 1
         began = time.monotonic()
         answered: list[tuple[Request, Response, int]] = []
+        shown, written = Shown(self._show), []
+
+        def hear(piece: str) -> None:
+            if self._place.should_stop():
+                raise Interrupted("stopped while the answer was written; its proposals are kept")
+            written.append(piece)
+            shown.up_to(answer_so_far("".join(written)))
+
         try:
-            response = engine.stream(request, self._shown)
+            response = engine.stream(request, hear)
             answered.append((request, response, tries))
         finally:
             seconds = time.monotonic() - began
             facts = engine.facts() if hasattr(engine, "facts") else {}
             ledger.record_responses(0, phase, answered, seconds, facts)
             ledger.add_seconds(0, phase, seconds, 1)
+        shown.up_to(answer_alone(response.text or ""))
         return response
-
-    def _shown(self, piece: str) -> None:
-        if self._place.should_stop():
-            raise Interrupted("stopped while the answer was written; its proposals are kept")
-        self._show(piece)
 
 
 # A chat ------------------------------------------------------------------------------------------

@@ -215,18 +215,35 @@ class _Search:
         self.trials: list[Trial] = []
         self._members = place.ledger.members()
         self._recorded = {row["number"]: row for row in place.ledger.trials()}
-        asked = place.ledger.query("SELECT id, phase FROM responses")
-        self._asked = {row["id"] for row in asked if _trial_of(row["phase"]) in self._recorded}
+        # Failures of earlier starts are asked again, like everywhere.
+        settled = "SELECT id, phase FROM responses WHERE status = 'done' OR attempts >= ?"
+        asked = place.ledger.query(settled, (MAX_ATTEMPTS,))
+        self._asked = {  # of phases such as "trial 3 propose 1"
+            row["id"] for row in asked if int(row["phase"].split()[1]) in self._recorded
+        }
 
     def trial(self, design: Design, rung: int, num_items: int) -> Trial:
-        """The next trial: as it is in the ledger, or made now. Raises _UsedUp, Interrupted."""
+        """The next trial: as it is in the ledger, or made now. Raises _UsedUp, Interrupted.
+
+        One without enough scores is made again, in case what failed is answered now. Where that
+        changes it, whatever came after it followed from it and is made again as well.
+        """
         self.place.check_stop()
         number = len(self.trials) + 1
+        before = None
         if number in self._recorded:
-            trial = _read_back(self._recorded[number], design, rung, num_items)
-        else:
-            trial = self._made(number, design, rung, num_items)
+            before = _read_back(self._recorded[number], design, rung, num_items)
+        trial = before
+        if before is None or not before.complete:
+            try:
+                trial = self._made(number, design, rung, num_items)
+            except _UsedUp:
+                if before is None:
+                    raise
+        assert trial is not None
+        if trial != before:
             self.place.ledger.record_trial(_row(trial))
+            self._recorded = {at: row for at, row in self._recorded.items() if at < number}
         self.trials.append(trial)
         value = "no score" if trial.score is None else f"{trial.score:.4g}"
         self.place.progress.say(
@@ -258,7 +275,7 @@ class _Search:
             calls=len(costs),
             tokens=sum(tokens for tokens, _ in costs.values()),
             money=sum(money for _, money in costs.values()),
-            new_calls=ledger.count("responses") - sum(t.new_calls for t in self.trials),
+            new_calls=ledger.count("responses", "phase LIKE ?", (f"trial {number} %",)),
             note=_note(mixed, scores),
         )
 
@@ -268,11 +285,6 @@ def _sent(ledger: Ledger) -> int:
     return ledger.query("SELECT coalesce(sum(attempts), 0) AS sent FROM responses")[0]["sent"]
 
 
-def _trial_of(phase: str) -> int:
-    """The number in "trial 3 propose 1"."""
-    return int(phase.split()[1])
-
-
 def _scores(
     mixed: Sequence[Mixed],
     items: Sequence[TaskItem],
@@ -280,16 +292,14 @@ def _scores(
     ask: Ask,
     config: Config,
 ) -> list[float | None]:
-    """What each answer is worth. An item without an answer is wrong; where a member scores, an
-    answer that is missing or was not scored has no number.
+    """What each answer is worth. An item without an answer is wrong, but has no number where
+    requests failed: that says nothing of the design. Where a member scores, an answer that is
+    missing or was not scored has no number.
 
     Raises ConfigError for a judge that compares pairs and scores no single answer.
     """
     if config.search.metric == "accuracy":
-        return [
-            float(score(one.response.text or "", item).correct) if one.response else 0.0
-            for one, item in zip(mixed, items, strict=True)
-        ]
+        return [_right(one, item) for one, item in zip(mixed, items, strict=True)]
     answered = [at for at, one in enumerate(mixed) if one.response is not None]
     groups = []
     for at in answered:
@@ -305,6 +315,9 @@ def _scores(
         return replies
 
     judge, place = config.search.judge, ("search", config.seed)
+    if config.search.metric == "reward":  # whoever gives rewards is asked for one, scripts too
+        rewards = config.judge.model_copy(update={"protocol": "reward", "template": None})
+        config = config.model_copy(update={"judge": rewards})
     found = rank_by(judge, groups, members, scored, config, place=place)
     usable = any(candidate.usable for _, (candidate,) in groups)
     if any(RANKER in one.flags for one in verdicts) or (usable and not verdicts):
@@ -315,6 +328,17 @@ def _scores(
         )
     by_item = dict(zip(answered, (one.scores[0] for one in found.ranked), strict=True))
     return [by_item.get(at) for at in range(len(items))]
+
+
+def _right(mixed: Mixed, item: TaskItem) -> float | None:
+    """1 or 0; None where there is no answer because requests failed."""
+    if mixed.response is not None:
+        return float(score(mixed.response.text or "", item).correct)
+    reason = mixed.reason.split(":")[0]
+    proposals_failed = any(one.response.error is not None for one in mixed.proposals)
+    if reason == "failed" or (reason == "too_few_proposals" and proposals_failed):
+        return None
+    return 0.0
 
 
 def _interval(

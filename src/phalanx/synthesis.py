@@ -13,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,16 @@ class Wish:
     max_new_tokens: int = 256
     answer_tokens: int = 512
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The values by the names of the command's flags."""
+        named = {"system": "domain_system", "rewarder": "reward"}
+        values = asdict(self)
+        values |= values.pop("limits")
+        return {
+            "--" + named.get(name, name).replace("_", "-"): value for name, value in values.items()
+        }
 
     @property
     def tries(self) -> int:
@@ -144,6 +154,7 @@ def synthesise(
         folder,
         kind="synthesise",
         inputs=content_id("synthesise", wish),
+        flags=wish.flags,
         progress=progress,
         workshop=workshop,
     ) as place:

@@ -16,6 +16,7 @@ from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
 from phalanx.collective import moa_reward
 from phalanx.collective.comparing import RANKER, ByRanker
+from phalanx.collective.gaps import too_many
 from phalanx.collective.moa_reward import Panel, panel_from
 from phalanx.collective.panel import decide, judge_duels, unjudged
 from phalanx.collective.reputation import initial_standing
@@ -139,8 +140,8 @@ def cases_of(table: Table, config: Config) -> Cases:
     bad = list(table.bad)
     for row in table.rows:
         try:
-            text = _prompt(row.fields.get(prompt), prompt)
-            texts = [_response(row.fields.get(side), side, text) for side in sides]
+            text = _prompt(_field(row, prompt), prompt)
+            texts = [_response(_field(row, side), side, text) for side in sides]
         except ValueError as error:
             bad.append(BadRow(row.line, str(error)))
             continue
@@ -174,6 +175,12 @@ def _columns(where: str, rows: Sequence[Row], configured: str) -> tuple[str, tup
     if faults or prompt is None:
         raise ConfigError(faults, where)
     return prompt, sides[0]
+
+
+def _field(row: Row, name: str) -> Any:
+    if name not in row.fields:
+        raise ValueError(f"field {name!r} missing; a file's columns are chosen once, for all rows")
+    return row.fields[name]
 
 
 def _prompt(value: Any, name: str) -> str:
@@ -387,13 +394,7 @@ def _refuse_unreadable(
     lost = all(outcome.status == "no_quorum" for outcome in judged)
     limit = config.judge.max_unreadable
     if limit < 1 and judged and (lost or len(unreadable) > limit * len(judgments)):
-        reasons = sorted({judgment.reason for judgment in unreadable})
-        raise JudgmentError(
-            f"{len(unreadable)} of {len(judgments)} judgments could not be read (limit "
-            f"{limit:.0%}), for example: {'; '.join(reasons[:3])}. Use a judge that follows the "
-            "prompt, judge.protocol: expected or likelihood, or raise judge.max_unreadable; the "
-            "responses are kept"
-        )
+        raise JudgmentError(too_many(unreadable, len(unreadable), len(judgments), config))
 
 
 def _metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict[str, float]:

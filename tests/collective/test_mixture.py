@@ -219,7 +219,13 @@ def test_where_every_proposal_failed_nobody_is_asked_any_more():
 
 @pytest.mark.parametrize(
     ("said", "reason"),
-    [(Failure("refused", "no"), "failed: refused: no"), ("  ", "empty: the aggregator wrote")],
+    [
+        (Failure("refused", "no"), "failed: refused: no"),
+        ("  ", "empty: the aggregator wrote nothing"),
+        ("<think>Is it 4?</think>\n", "empty: the aggregator wrote nothing but reasoning"),
+        ("<think>Is it", "empty: the aggregator wrote nothing but reasoning"),
+        (Response("", text="<think>Is", finish_reason="length"), "truncated: the aggregator was"),
+    ],
 )
 def test_an_aggregator_without_an_answer_says_why(said, reason):
     asked = Asked(lambda r: said if r.purpose == "aggregate" else "Four.")
@@ -236,6 +242,16 @@ def test_proposals_are_shown_without_the_reasoning_before_them():
     assert asked.requests[1][0].shortenable == ("Four.", "4")
     assert [proposal.usable for proposal in mixed.proposals] == [True, False, True]
     assert mixed.proposals[0].response.text == said["ada"], "the record is whole"
+
+
+@pytest.mark.parametrize(
+    "said", ["<think>2+2 is 5?</think>\n\nFour.", "2+2 is 5?\n</think>\nFour."]
+)
+def test_the_answer_is_without_the_reasoning_before_it(said):
+    [mixed] = mix([user()], mixture((ADA,)), Asked(lambda request: said), place=PLACE)
+    assert (mixed.response.text, mixed.reasoned) == ("Four.", True)
+    [plain] = mix([user()], mixture((ADA,)), Asked(lambda request: " Four. "), place=PLACE)
+    assert (plain.response.text, plain.reasoned) == (" Four. ", False)
 
 
 def test_a_truncated_proposal_is_used():

@@ -399,6 +399,25 @@ def test_a_search_scores_no_pairs_and_tries_a_sound_mixture() -> None:
     assert "mixture.proposers: there is no member 'x'" in fault
 
 
+def test_a_search_is_scored_by_one_member() -> None:
+    evaluate = {"tasks": [{"name": "t", "source": "builtin:skills"}]}
+    for judge, key in (("ada", "judge.protocol"), ("moa", "search.judge")):
+        search = {"metric": "judge", "judge": judge}
+        config = sound(SCORER, search=search, evaluate=evaluate, judge={"protocol": "moa"})
+        (fault,) = for_purpose("search", config)
+        assert f"{key}: a search is scored by one member" in fault
+        assert "expected, rubric or likelihood" in fault
+
+
+@pytest.mark.parametrize("protocol", ["pairwise", "moa", "rubric"])
+def test_a_script_gives_rewards_whatever_the_protocol(protocol: str) -> None:
+    evaluate = {"tasks": [{"name": "t", "source": "builtin:skills"}]}
+    rita = {"name": "rita", "engine": "scripted", "roles": ["judge"]}
+    search = {"metric": "reward", "judge": "rita"}
+    config = sound(rita, search=search, evaluate=evaluate, judge={"protocol": protocol})
+    assert for_purpose("search", config) == []
+
+
 def test_files_are_looked_into(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("Make one of them.", encoding="utf-8")
     (tmp_path / "list.yaml").write_text("- accuracy\n", encoding="utf-8")

@@ -28,9 +28,24 @@ CHAT = "/v1/chat/completions"
 KEY = "sk-very-secret-0123456789"
 
 
-def serve(**options: Any) -> TestServer:
-    served = {name: Member(name, "script:default", engine="scripted") for name in ("m", "n")}
-    return TestServer(ScriptedEngine(), served, **options)
+def serve(script: dict[str, Any] | None = None, **options: Any) -> TestServer:
+    """Members m and n answer and judge by ``script``, or as the script that ships says."""
+    source = "script:own" if script else "script:default"
+    served = {name: Member(name, source, engine="scripted") for name in ("m", "n")}
+    engine = ScriptedEngine({source: script} if script else None)
+    return TestServer(engine, served, **options)
+
+
+TELLING = {
+    "sampling": [
+        {"when": ".", "reply": ["Lima.", "I think it is Lima.", "Perhaps Lima, or Cusco."]}
+    ],
+    "options": [
+        {"when": r"<<<response \w+>>>\n[^<]*Lima", "weights": {"9": 1}},
+        {"when": ".", "weights": {"2": 1}},
+    ],
+}
+"""Judges that tell the scripted members' responses from those of a model with random weights."""
 
 
 def behind(name: str, model: str = "m", **more: Any) -> dict[str, Any]:
@@ -124,7 +139,7 @@ def test_a_trained_member_beside_members_behind_a_server_that_is_restarted(tmp_p
         "resources.threads": 1,
         "endpoint": {"patience": 30.0},
     }
-    with serve(faults=Faults(latency=0.01)) as server:
+    with serve(TELLING, faults=Faults(latency=0.01)) as server:
         config = configuration(server, members, **settings)
         stopper = stop_after(server, 10)
 

@@ -54,6 +54,19 @@ def test_a_file_with_fewer_rows_than_a_stage_wants_makes_a_whole_run(tmp_path):
         assert ledger.count("pairs", "iteration = 2 AND chosen_member = 'student'") == 3
 
 
+def test_the_shipped_script_repairs_conversations(tmp_path):
+    """Some turns fit, some are rewritten: both ways are gone in a run without models."""
+    path = ROOT / "configs/smoke/conversations.jsonl"
+    overrides = {"instructions.source": str(path), "moaa.multi_turn": "rewrite"}
+    align(load(ROOT / "configs/smoke/moaa.yaml", overrides), tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.get("finished")
+        asked = ledger.count("responses", "purpose = 'fit' AND status = 'done'")
+        rewritten = ledger.count("responses", "purpose = 'rewrite' AND status = 'done'")
+        assert 0 < rewritten < asked / 2
+        assert ledger.count("demonstrations", "turn = 1 AND dropped = ''") > 0
+
+
 def test_the_smoke_configuration_runs_and_adds_up(tmp_path):
     config = load(ROOT / "configs/smoke/moaa.yaml")
     align(config, tmp_path / "run")

@@ -319,6 +319,23 @@ def test_a_builder_without_a_single_row_to_learn_stops_the_run_and_says_why():
 
 
 @pytest.mark.parametrize(
+    ("rule", "again", "elsewhere"),
+    [
+        ({"reply": "Endless", "finish": "length"}, False, True),
+        ({"reply": " "}, False, False),
+        ({"fail": {"kind": "engine", "message": "provoked"}}, True, False),
+    ],
+)
+def test_the_remedy_is_one_that_helps(rule, again, elsewhere):
+    given = [Instruction("one", "Say something new.")]
+    aggregate = {"when": "something new", "purpose": "aggregate", **rule}
+    with pytest.raises(JudgmentError, match="made no demonstration") as raised:
+        made(config("mixture"), start(*given), Asked(SCRIPT, aggregate))
+    assert ("asked again" in str(raised.value)) is again
+    assert ("--out" in str(raised.value)) is elsewhere
+
+
+@pytest.mark.parametrize(
     ("settings", "fault"),
     [
         (config("magic"), "data is 'magic'; expected mixture, combined, random, best_of, teacher"),

@@ -6,13 +6,16 @@ import sqlite3
 from collections import Counter
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phalanx.config import load
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.loop import align
 from phalanx.methods import METHODS
 from phalanx.report import html, markdown, words
 from phalanx.report.facts import gather
@@ -26,6 +29,8 @@ from phalanx.types import Iteration
 from tests import search_pool
 from tests.report import fixture_moaa
 from tests.report.test_renderers import Page, printed
+
+SMOKE = Path(__file__).resolve().parents[2] / "configs" / "smoke" / "moaa.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +119,27 @@ def test_the_mixture_and_the_reward_are_counted(facts, rows):
     asked = rows("SELECT count(*) AS n FROM responses WHERE iteration = 2 AND purpose = 'criteria'")
     assert sum(second.criteria.values()) == 3 * asked[0]["n"]
     assert 0 < second.unreadable_criteria < asked[0]["n"]
+    assert (second.criteria_chosen_for, second.criteria_reused_for) == (asked[0]["n"], 0)
+
+
+def test_criteria_of_an_earlier_stage_are_said_to_be_reused(tmp_path):
+    """Three instructions for two generations: the second one compares on the same three."""
+    path = tmp_path / "three.jsonl"
+    texts = [f'{{"id": "i{n}", "instruction": "Name a prime, not {n}."}}\n' for n in range(3)]
+    path.write_text("".join(texts), encoding="utf-8")
+    align(load(SMOKE, {"instructions.source": str(path)}), tmp_path / "run")
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        facts = gather(ledger)
+        asked = ledger.count("responses", "purpose = 'criteria'")
+    first, second = facts.moaa.stages[1], facts.moaa.stages[3]
+    assert (first.criteria_chosen_for, first.criteria_reused_for) == (asked, 0)
+    assert second.criteria_chosen_for == second.criteria_reused_for > 0
+    text = markdown.render(facts)
+    whole = second.criteria_chosen_for
+    assert f"2 dpo: criteria reused for {whole} of {whole} instructions" in text
+    assert "| 2 dpo, reused |" in text
+    assert "1 dpo: criteria reused" not in text
+    assert "| 1 dpo, reused |" not in text
 
 
 def accuracy(rows, name: str, number: int, split: str) -> float:

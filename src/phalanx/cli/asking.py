@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -263,15 +262,12 @@ def _typed() -> str:
 
 
 def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One object a line; the file appears whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("w", encoding="utf-8") as lines:
-            for row in rows:
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    """One object a line; a file appears whole or not at all, a pipe or device gets the lines."""
+    from phalanx.placing import placed
+
+    with placed(path) as place, place.open("w", encoding="utf-8") as lines:
+        for row in rows:
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def _target(path: Path, folder: Path) -> Path:

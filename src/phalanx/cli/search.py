@@ -29,6 +29,7 @@ def mixture_search(
     Settings are in the section `search`: strategy, metric, and the most requests (`search.calls`).
     The same command goes on where it stopped; `search.calls` may be raised in between.
     """
+    from phalanx.collective.designs import choose
     from phalanx.config import load
     from phalanx.plan import content_faults
     from phalanx.progress import for_terminal
@@ -47,6 +48,13 @@ def mixture_search(
     finally:
         progress.finish()
     out.print(trials_table(found))
+    if found.trials and not found.stopped and choose(found.trials) is None:
+        raise ConfigError(
+            f"no design has a score on enough of its items, so none was chosen"
+            f"{f' and {to} was not written' if to else ''}: what is missing is said below the "
+            "table, and why in the table `responses` of the ledger; the same command asks what "
+            "failed again"
+        )
     if to is not None:
         try:
             to.write_text(fragment(found), encoding="utf-8")

@@ -126,7 +126,7 @@ class _Screen:
         if mixed.response is not None and shown != text:
             if shown:
                 self._write("\n")
-                _note(False, f"({_why_again(mixed.response)}; this is the whole answer)")
+                _note(False, f"({_why_again(mixed, mixed.response)}; this is the whole answer)")
             self._write(text)
         if (text or shown) and not (text or shown).endswith("\n"):
             self._write("\n")
@@ -144,8 +144,8 @@ class _Screen:
         _note(quiet, f"{self._mixer.spent() - self._before}, {seconds:.1f} s")
 
 
-def _why_again(response: Response) -> str:
-    if SHOWN_OTHERWISE in response.flags:
+def _why_again(mixed: Mixed, response: Response) -> str:
+    if mixed.reasoned or SHOWN_OTHERWISE in response.flags:
         return "what was shown was not the answer alone: the model was still reasoning"
     return "the stream broke off"
 

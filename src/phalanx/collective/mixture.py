@@ -12,9 +12,9 @@ never read for placeholders, and is shortened, visibly, only where a prompt does
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from phalanx.collective.ownwords import answer_alone
+from phalanx.collective.ownwords import answer_alone, split_reasoning
 from phalanx.collective.templates import fence, fill, load_template
 from phalanx.config.base import sampling
 from phalanx.config.mixing import proposers_of
@@ -79,12 +79,14 @@ class Mixed:
     """The mixture's answer to one conversation, with all proposals, those left out included.
 
     ``reason`` is "" or says why there is no answer; it starts with ``too_few_proposals``,
-    ``failed`` or ``empty`` and a colon. Exactly then ``response`` is None.
+    ``failed``, ``empty`` or ``truncated`` (in its reasoning) and a colon. Exactly then ``response``
+    is None. Its text is the answer alone; ``reasoned``: reasoning before it was taken off.
     """
 
     response: Response | None
     proposals: tuple[Proposal, ...] = ()
     reason: str = ""
+    reasoned: bool = False
 
 
 @dataclass
@@ -281,9 +283,17 @@ def _take_proposals(
 
 
 def _mixed(course: _Course, reply: Response | None) -> Mixed:
-    reason = course.reason
-    if reply is not None and reply.error is not None:
-        reason = f"failed: {reply.error.kind}: {reply.error.message}"
-    elif reply is not None and not (reply.text or "").strip():
-        reason = "empty: the aggregator wrote nothing"
-    return Mixed(None if reason else reply, tuple(course.proposals), reason)
+    proposals = tuple(course.proposals)
+    if reply is None:
+        return Mixed(None, proposals, course.reason)
+    if reply.error is not None:
+        return Mixed(None, proposals, f"failed: {reply.error.kind}: {reply.error.message}")
+    text, reasoned = split_reasoning(reply.text or "")
+    if text.strip():
+        return Mixed(replace(reply, text=text), proposals, reasoned=reasoned)
+    if not reasoned:
+        return Mixed(None, proposals, "empty: the aggregator wrote nothing")
+    if reply.truncated:
+        limit = "mixture.aggregate.max_new_tokens"
+        return Mixed(None, proposals, f"truncated: the aggregator was still reasoning at {limit}")
+    return Mixed(None, proposals, "empty: the aggregator wrote nothing but reasoning")

@@ -465,18 +465,26 @@ def _search(config: Config) -> Iterator[Fault]:
         text = f"names nobody, and metric: {search.metric} asks somebody for a score; name a member"
         yield Fault(path, text)
         return
-    yield from _named(config, search.judge, path)
     member = _known(config).get(search.judge)
-    if member is None:
-        return
-    if search.metric == "reward" and member.engine not in SCORERS:
-        text = f"{member.name} is no reward model (engine: reward); name one, or use metric: judge"
-        yield Fault(path, text)
-    elif config.judge.protocol == "pairwise" and member.engine != "reward":
+    alone = (
+        "a search is scored by one member, each answer by itself, and moa is many that compare "
+        "two; use judge.protocol: expected, rubric or likelihood"
+    )
+    if member is None and search.judge == MOA:
+        yield Fault(path, f"{alone}, and name a member here")
+    elif member is None:
+        yield from _named(config, search.judge, path)
+    elif search.metric == "reward":  # whatever judge.protocol is
+        if member.engine not in SCORERS:
+            text = f"{member.name} is no reward model (engine: reward); name one, or use "
+            yield Fault(path, text + "metric: judge")
+    elif member.engine != "reward" and config.judge.protocol == MOA:
+        yield Fault(("judge", "protocol"), alone)
+    elif member.engine != "reward" and config.judge.protocol == "pairwise":
         text = (
             f"pairwise compares two answers, and a search scores each alone, by {member.name}; use "
             "judge.protocol: expected, rubric or likelihood"
         )
         yield Fault(("judge", "protocol"), text)
-    elif search.metric == "judge":
+    else:
         yield from _judge(config, search.judge, path)

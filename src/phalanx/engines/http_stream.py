@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from phalanx.chat import clean_text
-from phalanx.collective.ownwords import split_reasoning
 from phalanx.engines.http_secret import Secret
-from phalanx.engines.streaming import Shown
+from phalanx.engines.streaming import Shown, answer_so_far
 
 FIELDS = {"stream": True, "stream_options": {"include_usage": True}}
 """What a body holds besides where its reply is to come piece by piece."""
@@ -22,8 +21,6 @@ SHOWN_OTHERWISE = "shown_otherwise"
 """Flag of a response that is not what was shown while it came."""
 # Keys are ASCII without white space: a word that has not ended may be the beginning of one.
 _UNFINISHED = re.compile(r"(?:[!-~]+|[\ud800-\udbff])\Z")
-_MAY_OPEN = re.compile(r"\s*(?:<[a-z]{0,9})?\Z", re.IGNORECASE)
-_OPENED = re.compile(r"\s*<(?:think|thinking|reasoning)>", re.IGNORECASE)
 
 
 class BrokenOff(Exception):
@@ -54,11 +51,7 @@ class Listener:
     def hear(self, piece: str) -> None:
         self._raw += piece
         text, _ = clean_text(self._secret.hide_long(_UNFINISHED.sub("", self._raw)))
-        if self._ends_reasoning or _OPENED.match(text):
-            answer, reasoned = split_reasoning(text)
-            self._shown.up_to(answer if reasoned else "")
-        elif not _MAY_OPEN.match(text):
-            self._shown.up_to(text)
+        self._shown.up_to(answer_so_far(text, self._ends_reasoning))
 
     async def body_of(self, reply: Any) -> bytes:
         """The body that a reply of the openai package amounts to, heard while it comes.

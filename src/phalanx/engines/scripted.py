@@ -24,16 +24,18 @@ request; the first rule whose pattern is found in the last message is used:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from phalanx.errors import ConfigError, EngineError
 from phalanx.identity import derived_random
 from phalanx.types import (
     Failure,
+    FailureKind,
     Likelihood,
     Options,
     Request,
@@ -81,7 +83,7 @@ def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
         faults += [
             f"{kind}[{number}]: {fault}"
             for number, rule in enumerate(rules)
-            for fault in [_rule_fault(rule)]
+            for fault in [_rule_fault(kind, rule)]
             if fault
         ]
     if faults:
@@ -89,7 +91,8 @@ def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
     return script
 
 
-def _rule_fault(rule: Any) -> str:
+def _rule_fault(kind: str, rule: Any) -> str:
+    """What is wrong with a rule, or ""."""
     if not isinstance(rule, dict) or "when" not in rule:
         return "a rule is a mapping with the key `when`"
     if unknown := set(rule) - _RULE_KEYS:
@@ -98,7 +101,71 @@ def _rule_fault(rule: Any) -> str:
         re.compile(str(rule["when"]))
     except re.error as error:
         return f"`when` is no regular expression: {error}"
+    for key in ("member", "purpose"):
+        if key in rule and not isinstance(rule[key], str):
+            return f"`{key}` is {rule[key]!r}; expected a text"
+    if "fail" in rule and (fault := _fail_fault(rule["fail"])):
+        return fault
+    if "fail" in rule and "times" not in rule["fail"]:
+        return ""  # it never comes to an answer
+    return _answer_fault(kind, rule)
+
+
+def _fail_fault(fail: Any) -> str:
+    kinds = get_args(FailureKind)
+    if not isinstance(fail, dict) or not {"kind", "message"} <= set(fail):
+        return f"`fail` is {fail!r}; expected {{kind: ..., message: ...}}"
+    if unknown := set(fail) - {"kind", "message", "transient", "times"}:
+        return f"`fail` has unknown keys {sorted(map(str, unknown))}"
+    if fail["kind"] not in kinds:
+        return f"`fail.kind` is {fail['kind']!r}; expected one of {', '.join(kinds)}"
+    if not isinstance(fail["message"], str):
+        return f"`fail.message` is {fail['message']!r}; expected a text"
+    if not isinstance(fail.get("transient", False), bool):
+        return f"`fail.transient` is {fail['transient']!r}; expected true or false"
+    times = fail.get("times", 1)
+    if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+        return f"`fail.times` is {times!r}; expected a whole number from 1"
     return ""
+
+
+def _answer_fault(kind: str, rule: dict[str, Any]) -> str:
+    """What is wrong with the answer that a rule gives to requests of its kind."""
+    if kind in ("sampling", "user_turn"):
+        if not _one_or_several(rule.get("reply", ""), _is_text):
+            return f"`reply` is {rule['reply']!r}; expected a text (in quotes), or a list of texts"
+        if rule.get("finish", "stop") not in ("stop", "length"):
+            return f"`finish` is {rule['finish']!r}; expected stop or length"
+        return ""
+    if kind == "options":
+        weights = rule.get("weights")
+        good = isinstance(weights, dict) and all(
+            _is_text(option) and _is_number(weight) and weight >= 0
+            for option, weight in weights.items()
+        )
+        if not good or not any(weights.values()):
+            return (
+                f"`weights` is {weights!r}; expected a number for each option, such as "
+                "{'7': 3, '8': 1}: options in quotes, numbers from 0, one of them above"
+            )
+        return ""
+    key = {"likelihood": "logprob_per_token", "reward": "reward"}[kind]
+    if not _one_or_several(rule.get(key), _is_number):
+        return f"`{key}` is {rule.get(key)!r}; expected a number, or a list of numbers"
+    return ""
+
+
+def _one_or_several(value: Any, good: Callable[[Any], bool]) -> bool:
+    return bool(value) and all(map(good, value)) if isinstance(value, list) else good(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 class ScriptedEngine:
@@ -166,7 +233,7 @@ class ScriptedEngine:
         if isinstance(want, Options):
             return Response(
                 request.id,
-                probabilities=self._chances(rule["weights"], want.options),
+                probabilities=self._chances(rule["weights"], request),
                 option_mass=1.0,
                 num_prompt_tokens=prompt,
             )
@@ -218,19 +285,26 @@ class ScriptedEngine:
             ]
         return self._compiled[base, kind]
 
-    def _chances(self, weights: dict[str, Any], options: tuple[str, ...]) -> dict[str, float]:
+    def _chances(self, weights: dict[str, Any], request: Request) -> dict[str, float]:
         """Every answer gets a dictionary of its own; the arithmetic is done once for each rule."""
+        options = request.want.options
         place = (id(weights), options)  # the scripts live as long as this engine
         if place not in self._shares:
-            self._shares[place] = _shares(weights, options)
+            self._shares[place] = _shares(weights, request)
         return self._shares[place].copy()
 
 
-def _shares(given: dict[str, Any], options: Sequence[str]) -> dict[str, float]:
-    weights = {option: float(given.get(option, 0)) for option in options}
+def _shares(given: dict[str, Any], request: Request) -> dict[str, float]:
+    weights = {option: float(given.get(option, 0)) for option in request.want.options}
     total = sum(weights.values())
     if total <= 0:
-        raise EngineError(f"script gives no weight to any of {options}")
+        last = request.messages[-1].content if request.messages else ""
+        raise EngineError(
+            f"the script of {request.member.name} ({request.member.base}) gives no weight to any "
+            f"of {', '.join(weights)} for a request with purpose {request.purpose!r}: "
+            f"{last[:200]!r}; its rule weighs {', '.join(map(repr, given))}: add an options rule "
+            f"with purpose: {request.purpose} before it"
+        )
     return {option: weight / total for option, weight in weights.items()}
 
 

@@ -6,9 +6,26 @@ import re
 from collections.abc import Callable, Sequence
 
 from phalanx.chat import ChatFormat, clean_text
+from phalanx.collective.ownwords import split_reasoning
 
 # Tokens that stand for one byte: a run of them may still turn into other characters.
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_MAY_OPEN = re.compile(r"\s*(?:<[a-z]{0,9})?\Z", re.IGNORECASE)
+_OPENED = re.compile(r"\s*<(?:think|thinking|reasoning)>", re.IGNORECASE)
+
+
+def answer_so_far(text: str, ends_reasoning: bool = False) -> str:
+    """What of an unfinished ``text`` is answer: no reasoning in marks, nothing that may open it.
+
+    With ``ends_reasoning`` there is no answer before a mark that closes reasoning.
+
+    >>> [answer_so_far(text) for text in ("<th", "<think>France", "<think>F</think>Par", "<b>Par")]
+    ['', '', 'Par', '<b>Par']
+    """
+    if ends_reasoning or _OPENED.match(text):
+        answer, reasoned = split_reasoning(text)
+        return answer if reasoned else ""
+    return "" if _MAY_OPEN.match(text) else text
 
 
 class Shown:

@@ -408,8 +408,12 @@ class Ledger:
         return self.get(f"evaluated:{iteration}") is not None
 
     def record_trial(self, row: Mapping[str, Any]) -> None:
-        """One trial of a search for mixtures: a row with the columns of ``trials``."""
+        """One trial of a search for mixtures: a row with the columns of ``trials``.
+
+        It takes the place of the one with its number and of all after that.
+        """
         with self.transaction():
+            self._db.execute("DELETE FROM trials WHERE number >= ?", (row["number"],))
             values = tuple(row[column] for column in _as.TRIAL_COLUMNS)
             self._insert("trials", _as.TRIAL_COLUMNS, [values])
 

@@ -125,7 +125,8 @@ def _by_mixture(bench: Bench) -> Answerer:
             bench.counts["mixed.asked"] += 1
             bench.counts["mixed.without_answer"] += mixed.response is None
             if mixed.response is not None:
-                answers.append(Answer.of(mixed.response, MIXTURE))
+                answer = Answer.of(mixed.response, MIXTURE)
+                answers.append(replace(answer, reasoned=mixed.reasoned))
             else:
                 why = mixed.reason.partition(":")[0]
                 bench.counts[f"mixed.without_answer.{why}"] += 1

@@ -102,8 +102,22 @@ def _refuse_nothing(builder: str, rows: Sequence[Demonstration]) -> None:
     listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     raise JudgmentError(
         f"the builder {builder!r} made no demonstration that can be learned ({listed or 'no rows'})"
-        ". Look at the responses (phalanx export RUN responses); failed ones are asked again next "
-        "time. Where all are truncated, raise max_new_tokens or set moaa.truncated: allow"
+        f". Look at the responses (phalanx export RUN responses){_remedy(set(reasons))}"
+    )
+
+
+def _remedy(reasons: set[str]) -> str:
+    """What helps against these reasons: only what failed is asked again in the same folder."""
+    again = ""
+    if "failed" in reasons:
+        again = "; failed ones are asked again next time"
+    elif reasons & {"too_few_proposals", "unscored"}:
+        again = "; those among them that failed are asked again next time"
+    if "truncated" not in reasons:
+        return again
+    return (
+        f"{again}. Against truncation, raise max_new_tokens or set moaa.truncated: allow; either "
+        "is another configuration, which needs another folder (--out)"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from phalanx.placing import placed
 from phalanx.report import plots, views, words
 from phalanx.report.commands import command_sections
 from phalanx.report.moaa_page import moaa_finding, moaa_headline, moaa_notes
@@ -47,11 +47,8 @@ def write_html(facts: RunFacts, path: Path | str) -> None:
 
 def write_whole(path: Path | str, text: str) -> None:
     """Write a text file beside its place, then move it there."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8", errors="replace")
-    scratch.replace(path)
+    with placed(path) as place:
+        place.write_text(text, encoding="utf-8", errors="replace")
 
 
 def render(facts: RunFacts) -> str:

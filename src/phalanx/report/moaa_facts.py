@@ -90,9 +90,20 @@ def _stages(
                 evaluators=_evaluators(ledger, number, counts),
                 criteria=_named(counts, "criteria.chosen."),
                 unreadable_criteria=int(counts.get("criteria.unreadable", 0)),
+                **_chosen_for(ledger, number),
             )
         )
     return stages
+
+
+def _chosen_for(ledger: Ledger, number: int) -> dict[str, int]:
+    """For how many instructions criteria were chosen, and for how many in an earlier stage."""
+    row = ledger.query(
+        "SELECT count(*) AS whole, total(iteration < ?) AS reused FROM responses WHERE id IN "
+        "(SELECT json_extract(requests, '$.criteria') FROM judgments WHERE iteration = ?)",
+        (number, number),
+    )[0]
+    return {"criteria_chosen_for": row["whole"], "criteria_reused_for": int(row["reused"])}
 
 
 def _builders(

@@ -100,6 +100,10 @@ class StageFacts:
     evaluators: tuple[ProposerFacts, ...] = ()
     criteria: dict[str, int] | None = None
     unreadable_criteria: int = 0
+    criteria_chosen_for: int = 0
+    """Instructions that have criteria here ..."""
+    criteria_reused_for: int = 0
+    """... and those among them for which an earlier stage chose."""
 
 
 @dataclass(frozen=True, slots=True)

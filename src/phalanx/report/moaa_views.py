@@ -191,6 +191,12 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
             lines.append(f"{name}: duels {counted(stage.outcomes, STATUS_WORDS)}.")
         panel += _left_out_rows(name, stage.evaluators)
         criteria += _criteria_rows(name, stage)
+        if reused := stage.criteria_reused_for:
+            lines.append(
+                f"{name}: criteria reused for {reused:,} of "
+                f"{plural(stage.criteria_chosen_for, 'instruction')}: chosen in an earlier stage, "
+                "once in a run."
+            )
         if stage.unreadable_criteria:
             count = sum(one.default_criteria for one in stage.rewards)
             lines.append(
@@ -235,6 +241,8 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
 def _criteria_rows(name: str, stage: StageFacts) -> list[tuple[str, ...]]:
     chosen = stage.criteria or {}
     whole = sum(chosen.values())
+    if 0 < stage.criteria_chosen_for == stage.criteria_reused_for:
+        name += ", reused"
     return [(name, what, f"{n:,}", share_of(n, whole)) for what, n in chosen.items() if n]
 
 

@@ -13,6 +13,8 @@ from phalanx.collective.designs import Choice, Design, Found, Trial, choose, fro
 from phalanx.report.words import plural
 
 MOST_ROWS = 30
+NAME_WIDTH = 8
+"""Characters of a design that a narrow terminal has on a line; the rest is folded, never cut."""
 METRICS = {
     "accuracy": "share of right answers, in %",
     "reward": "mean score of the reward model",
@@ -58,9 +60,9 @@ def _table(found: Found, choice: Choice | None) -> Table:
         box=None,
         header_style="bold",
     )
-    table.add_column(names[0], overflow="fold")
+    table.add_column(names[0], overflow="fold", min_width=NAME_WIDTH)
     for name in names[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")
     for trial, row in zip(rows[:MOST_ROWS], cells, strict=False):
         best = choice is not None and trial == choice.best
         table.add_row(*row, style="bold" if best else None)
@@ -108,9 +110,9 @@ def _front(found: Found) -> RenderableType:
         box=None,
         show_header=False,
     )
-    table.add_column(overflow="fold")
+    table.add_column(overflow="fold", min_width=NAME_WIDTH)
     for _ in range(3):
-        table.add_column(justify="right", no_wrap=True)
+        table.add_column(justify="right", overflow="fold")
     for trial in front(latest(found.trials)):
         money, tokens, requests = trial.cost
         cost = f"{requests:.1f} requests, {tokens:,.0f} tokens"
@@ -187,4 +189,8 @@ def _last_line(found: Found) -> str:
     if found.stopped:
         return f"Stopped after {plural(len(found.trials), 'trial')}, {sent}: {found.stopped}"
     of = f" of at most {found.budget:,}" if found.budget is not None else ""
+    if choose(found.trials) is None:
+        return (
+            f"The search ended without a result: {plural(len(found.trials), 'trial')}, {sent}{of}."
+        )
     return f"The search is complete: {plural(len(found.trials), 'trial')}, {sent}{of}."
