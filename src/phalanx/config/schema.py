@@ -271,6 +271,7 @@ class TrainSettings(OptimiserSettings):
 TaskKind = Literal[
     "", "gsm8k", "math", "medqa", "mmlu", "mmlu_redux", "gpqa", "kcross", "normad_country",
     "normad_value", "normad_rot", "com2", "truthfulqa", "truthfulqa_mc1", "truthfulqa_mc2",
+    "humaneval", "ifeval",
 ]  # fmt: skip
 
 
@@ -284,7 +285,8 @@ class TaskSettings(Section):
     """The benchmark whose published columns the file has (or `id, prompt, choices, answer, meta`);
     empty: rows of one's own, compared by `match`. It says what is asked for, how an answer is read,
     and what a domain is: `truthfulqa_mc1` and `_mc2` are scored by the likelihood of each choice,
-    the others by what is written."""
+    `humaneval` by running the function in a confined process, `ifeval` by checking each
+    instruction (strictly), the others by what is written."""
     match: Literal["exact", "number", "choice", "contains"] = "exact"
     """How a response is compared with the answer. A `kind` has its own way; with gsm8k, `number`
     also takes the last number of a response that states no answer."""

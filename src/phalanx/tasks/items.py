@@ -7,10 +7,12 @@ from typing import Literal
 
 Match = Literal[
     "exact", "number", "choice", "contains", "stated_number", "math", "label", "blanks", "mc1",
-    "mc2", "judged",
+    "mc2", "judged", "code", "ifeval",
 ]  # fmt: skip
 BY_LIKELIHOOD: frozenset[Match] = frozenset({"mc1", "mc2"})
 """Matches that read the likelihood of each choice, not a written response."""
+CHECKED: frozenset[Match] = frozenset({"code", "ifeval"})
+"""Matches that run or check the response; such items have no answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from phalanx.rows import Table, read_rows
 from phalanx.sources import BUILTIN, read_instructions
 from phalanx.tasks import equivalence
 from phalanx.tasks.fields import BadItem
-from phalanx.tasks.items import BY_LIKELIHOOD, TaskItem
+from phalanx.tasks.items import BY_LIKELIHOOD, CHECKED, TaskItem
 from phalanx.tasks.kinds import READERS
 from phalanx.tasks.scoring import normalise
 from phalanx.types import Instruction
@@ -100,6 +100,8 @@ def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
 
 def _unusable(item: TaskItem) -> str:
     """Why the answer of an item could never be found; "" where it can."""
+    if item.match in CHECKED:
+        return ""
     if item.match in BY_LIKELIHOOD or item.match in ("judged", "blanks", "math"):
         return "" if item.answer.strip() else f"item {item.id} has no answer"
     if normalise(item.answer, item):

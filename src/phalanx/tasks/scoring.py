@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from phalanx.errors import ConfigError
 from phalanx.tasks import equivalence
 from phalanx.tasks.expressions import read_expression
-from phalanx.tasks.items import Match, TaskItem
+from phalanx.tasks.items import CHECKED, Match, TaskItem
 from phalanx.tasks.reading import read_number, read_stated_number
 from phalanx.tasks.stated import LETTERS, read_blanks, read_choice, read_label
 
@@ -43,6 +43,8 @@ def score(text: str, item: TaskItem) -> Score:
     """
     if not text.strip():
         return Score(False, False, "empty")
+    if item.match in CHECKED:
+        return _checked(text, item)
     found, wanted = normalise(text, item), _wanted(item)
     if not found:
         return Score(False, False, _way(item).unreadable)
@@ -55,9 +57,19 @@ def normalise(text: str, item: TaskItem) -> str:
     exact: without case, extra space, punctuation around it and one leading label; contains: the
     same with the label; number, stated_number, choice, label, blanks and math: see
     :mod:`phalanx.tasks.reading`, :mod:`phalanx.tasks.stated`, :mod:`phalanx.tasks.expressions`.
-    Raises ConfigError as :func:`score`.
+    A response that is run or checked stands for itself. Raises ConfigError as :func:`score`.
     """
+    if item.match in CHECKED:
+        return text.strip()
     return _way(item).read(text, item)
+
+
+def _checked(text: str, item: TaskItem) -> Score:
+    """HumanEval's functions are run, IFEval's instructions checked (strictly)."""
+    from phalanx.tasks import code, ifeval
+
+    meta = dict(item.meta)
+    return code.score(text, meta) if item.match == "code" else ifeval.score(text, meta)
 
 
 def _wanted(item: TaskItem) -> str:
