@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from phalanx.errors import ConfigError
-from phalanx.statistics import pass_at_k
 from phalanx.tasks.code_runner import Limits, Program, SandboxError, isolation, run
 from phalanx.tasks.scoring import Score
 
@@ -19,7 +18,6 @@ __all__ = [
     "check_problem",
     "extract",
     "isolation",
-    "pass_at_k",
     "score",
 ]
 
