@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.errors import ConfigError, MissingPackage
 from phalanx.tasks import code, humaneval
-from phalanx.tasks.code import Problem, extract, pass_at_k, score
+from phalanx.tasks.code import Problem, extract, score
 
 PROMPT = (
     "from typing import List\n\n\n"
@@ -103,11 +103,6 @@ def test_prose_after_a_bare_function_is_cut():
 
 def test_many_fences_take_little_time():
     assert extract("```\n" * 20_000 + "`" * 20_000, PROMPT, "total") is None
-
-
-def test_pass_at_k_is_the_unbiased_one():
-    assert pass_at_k(10, 3, 1) == pytest.approx(0.3)
-    assert pass_at_k(5, 2, 2) == pytest.approx(1 - 3 / 10)  # 3 of the 10 pairs hold no right one
 
 
 def published(**changes) -> dict:

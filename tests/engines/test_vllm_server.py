@@ -153,7 +153,8 @@ def test_a_server_that_stops_answering_is_an_error_with_the_end_of_its_log(tmp_p
 
 
 OWNER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from pathlib import Path
 from phalanx.config.schema import VllmSettings
 from phalanx.engines.vllm_server import ServedBase, start

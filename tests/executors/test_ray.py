@@ -185,7 +185,10 @@ def test_a_local_cluster_does_not_outlive_its_driver(tmp_path, sent):
     script = tmp_path / "driver.py"
     script.write_text(
         "import os\n"
+        "import signal\n"
         "import ray\n"
+        # A shell's background job, which the tests may be, ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from phalanx.config.schema import RaySettings\n"
         "from phalanx.executors.ray import RayExecutor\n"
         "from tests.executors import work\n"
