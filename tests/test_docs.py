@@ -58,9 +58,10 @@ def test_the_mixture_of_the_readme_is_good_for_each_command_shown_with_it(tmp_pa
     row = '{"instruction": "Say seven.", "answer": "seven"}\n'
     for name in re.findall(r"source: ([\w.]+)", text):
         Path(name).write_text(row, encoding="utf-8")
-    for purpose in ("run", "mix", "search"):
-        load(Path("moaa.yaml"), purpose=purpose)
-    load(Path("moaa.yaml"), ["judge.protocol=moa"], purpose="judge")
+    for purpose in ("run", "mix", "search"):  # each has rules of its own, and refuses by raising
+        assert load(Path("moaa.yaml"), purpose=purpose).mixture.aggregator == "big"
+    judging = load(Path("moaa.yaml"), ["judge.protocol=moa"], purpose="judge")
+    assert judging.judge.protocol == "moa"
 
 
 def test_the_configuration_of_the_search_page_runs(tmp_path):

@@ -22,9 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from phalanx.benchmarks.resampling import percentiles, resampled_ratios
 from phalanx.errors import ConfigError
-from phalanx.statistics import Interval
+from phalanx.statistics import Interval, percentiles, resampled_ratios
 
 Label = Literal["A>>B", "A>B", "A=B", "B>A", "B>>A"]
 LABELS: tuple[Label, ...] = ("A>>B", "A>B", "A=B", "B>A", "B>>A")

@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from phalanx.benchmarks.resampling import percentiles, resampled_ratios
+from phalanx.collective.reading import ScoreReading
 from phalanx.errors import ConfigError
-from phalanx.statistics import Interval
+from phalanx.statistics import Interval, percentiles, resampled_ratios
 
 LOW, HIGH = 1.0, 10.0
 TEMPERATURES = {
@@ -30,14 +30,6 @@ _RATING = re.compile(r"\[\[([^\[\]]*)\]\]")
 _NUMBER = re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,4})?")
 
 Outcome = Literal["first", "second", "tie"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rating:
-    """A rating that was read, or None and why not."""
-
-    value: float | None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class MTBench:
     num_missing: int
 
 
-def read_rating(text: str) -> Rating:
+def read_rating(text: str) -> ScoreReading:
     """The number in ``[[8]]``, strictly.
 
     The brackets hold a plain number from 1 to 10 and nothing else; several that differ say
@@ -72,17 +64,17 @@ def read_rating(text: str) -> Rating:
     """
     found = list(dict.fromkeys(_RATING.findall(text)))
     if not found:
-        return Rating(None, "no rating")
+        return ScoreReading(None, "no rating")
     values = []
     for inner in found:
         if not _NUMBER.fullmatch(inner):
-            return Rating(None, f"not a number: [[{inner[:40]}]]")
+            return ScoreReading(None, f"not a number: [[{inner[:40]}]]")
         values.append(float(inner))
     if len(set(values)) > 1:
-        return Rating(None, f"several ratings: {', '.join(found[:5])}")
+        return ScoreReading(None, f"several ratings: {', '.join(found[:5])}")
     if not LOW <= values[0] <= HIGH:
-        return Rating(None, f"out of scale: {values[0]:g}")
-    return Rating(values[0])
+        return ScoreReading(None, f"out of scale: {values[0]:g}")
+    return ScoreReading(values[0])
 
 
 def mt_bench(

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.benchmarks.records import Share
-from phalanx.benchmarks.resampling import percentiles
 from phalanx.errors import ConfigError
-from phalanx.statistics import Interval
+from phalanx.statistics import Interval, percentiles
 
 SECTIONS: dict[str, dict[str, int]] = {
     "Chat": {

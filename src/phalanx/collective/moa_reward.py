@@ -329,7 +329,7 @@ def _judgment(panel: Panel, hearing: _Hearing) -> Judgment:
         reason="; ".join(reasons),
         flipped=flipped,
         raw={slot: response.said for slot, response in said.items()},
-        flags=_flags(panel, hearing),
+        flags=_flags(hearing),
         requests={slot: response.request_id for slot, response in said.items()},
     )
 
@@ -401,7 +401,7 @@ def _preference(order: _Order) -> tuple[float | None, str]:
     return (preference if order.slot == "first" else -preference), ""
 
 
-def _flags(panel: Panel, hearing: _Hearing) -> tuple[str, ...]:
+def _flags(hearing: _Hearing) -> tuple[str, ...]:
     replies = [order.reply for order in hearing.orders if order.reply]
     readers = [response for order in hearing.orders for response in order.evaluations]
     flags = []

@@ -157,6 +157,22 @@ def _of_engine(base: BasePlan, engines: Sequence[str]) -> list[Member]:
     return [member for member in base.members if member.engine in engines]
 
 
+def _held(
+    config: Config,
+    bases: Sequence[BasePlan],
+    engine: str,
+    units: Units,
+    request: tuple[int, int],
+    beside: int,
+) -> list[Held]:
+    """What each base takes that answers for members of this engine."""
+    return [
+        _serving(config, base, mine, units, request, beside)
+        for base in bases
+        if (mine := _of_engine(base, [engine]))
+    ]
+
+
 def _serve_waves(
     config: Config,
     bases: Sequence[BasePlan],
@@ -164,11 +180,7 @@ def _serve_waves(
     request: tuple[int, int],
     beside: int,
 ) -> list[Wave]:
-    held = [
-        _serving(config, base, mine, units, request, beside)
-        for base in bases
-        if (mine := _of_engine(base, ["hf"]))
-    ]
+    held = _held(config, bases, "hf", units, request, beside)
     if config.resources.keep_all_loaded and len(held) > 1:
         others = sum(one.resident for one in held)
         held = [
@@ -191,11 +203,7 @@ def _reward_waves(
     beside: int,
 ) -> list[Wave]:
     """Reward models, one at a time beside the base that answers, in this process."""
-    held = [
-        _serving(config, base, mine, units, request, beside)
-        for base in bases
-        if (mine := _of_engine(base, ["reward"]))
-    ]
+    held = _held(config, bases, "reward", units, request, beside)
     return _waves(config, "serve", held, _less(units.room, beside), beside)
 
 

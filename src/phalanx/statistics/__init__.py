@@ -35,7 +35,15 @@ from phalanx.statistics.biases import (
 from phalanx.statistics.calibration import Bin, brier, expected_calibration_error, reliability
 from phalanx.statistics.means import Mean, SeedsAndItems, clustered_mean, seeds_apart_from_items
 from phalanx.statistics.pairwise import Battle, BradleyTerry, bradley_terry
-from phalanx.statistics.resampling import bootstrap, by_cluster, macro_average, paired_bootstrap
+from phalanx.statistics.resampling import (
+    bootstrap,
+    by_cluster,
+    macro_average,
+    paired_bootstrap,
+    percentiles,
+    resampled_counts,
+    resampled_ratios,
+)
 from phalanx.statistics.shares import (
     holm,
     mcnemar_exact,
@@ -73,8 +81,11 @@ __all__ = [
     "minimum_detectable",
     "paired_bootstrap",
     "pass_at_k",
+    "percentiles",
     "position_bias",
     "reliability",
+    "resampled_counts",
+    "resampled_ratios",
     "seeds_apart_from_items",
     "sign_test",
     "wilson",

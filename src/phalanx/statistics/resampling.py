@@ -6,7 +6,7 @@ Resampling them one by one makes an interval that is too narrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -40,9 +40,7 @@ def paired_bootstrap(
     if not np.isfinite(change).all():
         raise ValueError("paired scores hold NaN or infinity; drop those items from both first")
     means = _resampled_means(change, np.random.default_rng(seed), draws)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(change.mean()), Interval(float(low), float(high))
+    return float(change.mean()), percentiles(means, confidence)
 
 
 def _resampled_means(values: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
@@ -54,6 +52,46 @@ def _resampled_means(values: np.ndarray, rng: np.random.Generator, draws: int) -
         picks = rng.integers(0, values.size, size=(stop - start, values.size))
         means[start:stop] = values[picks].mean(axis=1)
     return means
+
+
+def percentiles(values: np.ndarray, confidence: float = 0.95) -> Interval:
+    """The percentile interval of bootstrap values. ValueError for a share outside (0, 1)."""
+    check_share("confidence", confidence)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def resampled_counts(num_units: int, *, seed: int, draws: int) -> Iterator[np.ndarray]:
+    """How often each of ``num_units`` units is drawn, ``draws`` times; each sums to ``num_units``.
+
+    For what is fitted anew in every draw with counts as weights. ValueError where there is no
+    unit, or fewer than two draws.
+    """
+    if num_units < 1 or draws < 2:
+        raise ValueError(f"a bootstrap needs units and two draws, got {num_units} and {draws}")
+    rng = np.random.default_rng(seed)
+    for _ in range(draws):
+        yield np.bincount(rng.integers(0, num_units, num_units), minlength=num_units)
+
+
+def resampled_ratios(
+    tops: Sequence[float], bottoms: Sequence[float], *, seed: int, draws: int
+) -> np.ndarray:
+    """``sum(tops) / sum(bottoms)`` of ``draws`` resamples of the units, shape [draws].
+
+    A unit is a prompt: ``tops`` has the weighted sum of its scores, ``bottoms`` its weight. A
+    resample without any weight has no ratio; it is left out. ValueError where no unit has weight.
+    """
+    top, bottom = np.asarray(tops, dtype=float), np.asarray(bottoms, dtype=float)
+    if not bottom.sum() > 0:
+        raise ValueError("no unit has weight: there is nothing to resample")
+    found = []
+    for counts in resampled_counts(len(top), seed=seed, draws=draws):
+        weight = counts @ bottom
+        if weight > 0:
+            found.append(float(counts @ top) / float(weight))
+    return np.asarray(found)
 
 
 def by_cluster(rows: Iterable[Row], keys: Iterable[Hashable]) -> list[list[Row]]:
@@ -161,9 +199,7 @@ def macro_average(
         rng = np.random.default_rng(stream)
         value += share * float(scores.mean())
         means += share * _resampled_ratios(sums, sizes, rng, draws)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return value, Interval(float(low), float(high))
+    return value, percentiles(means, confidence)
 
 
 def _shares(names: Sequence[str], weights: Mapping[str, float] | None) -> list[float]:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from phalanx.benchmarks.resampling import percentiles, resampled_counts, resampled_ratios
+from phalanx.statistics import percentiles, resampled_counts, resampled_ratios
 
 
 def test_every_draw_has_as_many_units():
