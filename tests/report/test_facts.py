@@ -13,7 +13,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report import accounting
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
-from phalanx.report.scores import vote
+from phalanx.report.scores import evaluation, vote
 from phalanx.statistics import wilson
 from tests.report import fixture_run
 
@@ -229,6 +229,31 @@ def test_the_collective_votes_with_reputations():
     silent = {("t", "i"): ("", 0)}
     assert vote({"a": silent, "b": one}, {"a": 9, "b": 1}) == {("t", "i"): 1}
     assert vote({"a": silent}, {"a": 9}) == {("t", "i"): 0}
+
+
+def test_no_vote_on_tasks_without_an_answer_to_agree_on(tmp_path):
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        ledger.record_evaluation(
+            [
+                {
+                    "iteration": 0, "member": name, "task": task, "item": item, "domain": "",
+                    "split": "test", "correct": int(name == "ann"), "readable": 1,
+                    "answer": answer, "reason": "", "response": "",
+                }
+                for name in ("ann", "bea", "cid")
+                for task, item, answer in (("city", "i", name), ("code", "j", ""))
+            ]
+        )  # fmt: skip
+        weights = {"ann": 3.0, "bea": 1.0, "cid": 1.0}
+        found = evaluation(
+            ledger, list(weights), seed=0, weights_before=weights, weights_after=weights,
+            unvoted=["code"],
+        )  # fmt: skip
+    assert [(one.domain, one.n, one.before) for one in found.collective] == [
+        ("", 1, 1.0),
+        ("city", 1, 1.0),
+    ]
+    assert {one.domain for one in found.changes} == {"", "city", "code"}
 
 
 def test_training_health_is_first_and_last_step(facts, rows):

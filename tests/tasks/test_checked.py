@@ -9,7 +9,7 @@ import pytest
 
 from phalanx.config.schema import TaskSettings
 from phalanx.errors import ConfigError
-from phalanx.tasks import load_task, score
+from phalanx.tasks import load_task, normalise, score
 
 PROBLEM = {
     "task_id": "own/0",
@@ -46,6 +46,7 @@ def test_each_instruction_is_checked(tmp_path):
     (item,) = task(tmp_path, "ifeval", ASKED)
     assert item.instruction == ASKED["prompt"]
     assert score("lima is a city in peru.", item).correct
+    assert normalise("lima is a city in peru.", item) == "", "there is nothing to vote on"
     found = score("lima, in peru.", item)
     assert (found.correct, found.reason) == (False, "punctuation:no_comma")
 

@@ -26,6 +26,8 @@ from phalanx.report.underway import progress
 
 __all__ = ["RunFacts", "gather"]
 
+# Their answers are run, checked or a mass of probability: nothing that two members could agree on.
+_UNVOTED = ("humaneval", "ifeval", "truthfulqa_mc2")
 _ORDER = ("recruit", "answer", "judge", "train", "evaluate")
 
 
@@ -75,6 +77,7 @@ def _gather(ledger: Ledger) -> RunFacts:
             seed=seed,
             weights_before=_weights(lines, "start"),
             weights_after=_weights(lines, "value"),
+            unvoted=[task.name for task in config.evaluate.tasks if task.kind in _UNVOTED],
         ),
         times=_times(ledger),
         examples=examples(ledger, ranked=moaa is not None),

@@ -8,7 +8,7 @@ seed or another pool.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
@@ -70,8 +70,12 @@ def evaluation(
     seed: int,
     weights_before: Mapping[str, float],
     weights_after: Mapping[str, float],
+    unvoted: Collection[str] = (),
 ) -> Evaluation:
-    """Everything measured. ``weights_*`` are the reputations for the collective's vote."""
+    """Everything measured. ``weights_*`` are the reputations for the collective's vote.
+
+    ``unvoted`` names the tasks without an answer that members could agree on: no vote on them.
+    """
     if not ledger.count("evaluations"):
         return Evaluation(note="no evaluation task is configured, so nothing was measured")
     table = Table(ledger, names)
@@ -89,7 +93,8 @@ def evaluation(
         return base
     fields = {name: getattr(base, name) for name in Evaluation.__dataclass_fields__}
     fields["changes"] = tuple(_changes(table, first, last, seed))
-    fields["collective"] = _collective(table, (first, last), (weights_before, weights_after), seed)
+    weights = (weights_before, weights_after)
+    fields["collective"] = _collective(table, (first, last), weights, seed, unvoted)
     if base.num_dev:
         fields |= _selection(table, seed)
     return Evaluation(**fields)
@@ -250,11 +255,17 @@ def _collective(
     iterations: tuple[int, int],
     weights: tuple[Mapping[str, float], Mapping[str, float]],
     seed: int,
+    unvoted: Collection[str],
 ) -> tuple[Change, ...]:
     """The pool answering together: one weighted vote an item over the members' answers."""
+
+    def answers(number: int, member: str) -> dict[Item, tuple[str, int]]:
+        given = table.answer.get((number, member), {})
+        return {item: answer for item, answer in given.items() if item[0] not in unvoted}
+
     before, after = (
         vote(
-            {member: table.answer.get((number, member), {}) for member in table.members},
+            {member: answers(number, member) for member in table.members},
             {member: weight.get(member, 1.0) for member in table.members},
         )
         for number, weight in zip(iterations, weights, strict=True)

@@ -57,10 +57,10 @@ def normalise(text: str, item: TaskItem) -> str:
     exact: without case, extra space, punctuation around it and one leading label; contains: the
     same with the label; number, stated_number, choice, label, blanks and math: see
     :mod:`phalanx.tasks.reading`, :mod:`phalanx.tasks.stated`, :mod:`phalanx.tasks.expressions`.
-    A response that is run or checked stands for itself. Raises ConfigError as :func:`score`.
+    A response that is run or checked has none. Raises ConfigError as :func:`score`.
     """
     if item.match in CHECKED:
-        return text.strip()
+        return ""
     return _way(item).read(text, item)
 
 
