@@ -16,7 +16,7 @@ from phalanx.collective.gaps import too_many
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
-from phalanx.errors import ConfigError, JudgmentError, LedgerError, PhalanxError
+from phalanx.errors import JudgmentError, LedgerError, PhalanxError
 from phalanx.evaluate import (
     evaluate,
     evaluate_mixture,
@@ -228,15 +228,21 @@ def learn(session: Session, number: int) -> None:
     members = [m for m in ledger.members(number - 1) if m.name not in done]
     lesson_of = METHODS[config.method].lesson
     lessons = {
-        member: lesson_of(config, number, member.name)
+        member: lesson
         for member in pool.learners(members)
-        if member.engine in TRAINABLE
+        if member.engine in TRAINABLE and (lesson := lesson_of(config, number, member.name))
     }
-    jobs = [_job(session, number, member, lesson) for member, lesson in lessons.items() if lesson]
-    if jobs:
-        results = session.workshop.train("train", jobs, session.progress, session.check_stop)
-        unchanged = {member.name: member for member in lessons}
-        _record_trainings(session, number, "train", _learned(session, number, unchanged, results))
+    if not lessons:
+        return
+    pairs = _noisy(stored_pairs(ledger, number), config)
+    initial = {member.name: member for member in ledger.members(0)}
+    jobs = [
+        _job(session, number, member, lesson, pairs, initial[member.name].adapter)
+        for member, lesson in lessons.items()
+    ]
+    results = session.workshop.train("train", jobs, session.progress, session.check_stop)
+    unchanged = {member.name: member for member in lessons}
+    _record_trainings(session, number, "train", _learned(session, number, unchanged, results))
 
 
 def _learned(
@@ -268,8 +274,16 @@ def _dropped_pairs(ledger: Ledger, number: int, name: str) -> dict[str, int]:
     return {row["dropped"]: row["n"] for row in rows}
 
 
-def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob:
-    """One learner's training in one iteration; see :data:`phalanx.methods.Lesson`."""
+def _job(
+    session: Session,
+    number: int,
+    member: Member,
+    lesson: str,
+    pairs: Sequence[PreferencePair],
+    initial_adapter: str | None,
+) -> TrainJob:
+    """One learner's training in one iteration, which made ``pairs``; see
+    :data:`phalanx.methods.Lesson`."""
     config, ledger = session.config, session.ledger
     examples: Sequence[PreferencePair] | Sequence[Demonstration]
     settings: OptimiserSettings
@@ -279,16 +293,9 @@ def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob
         examples = [row for row in ledger.demonstrations(number, builder) if not row.drop]
     else:
         settings = config.train
-        examples = _noisy(stored_pairs(ledger, number), config)
+        examples = pairs
         if lesson == "own pairs":
             examples = [p for p in examples if member.name in (p.chosen_member, p.rejected_member)]
-    initial = {member.name: member for member in ledger.members(0)}
-    moved = initial[member.name].base != member.base
-    if moved and kind != "demonstrations" and config.train.reference == "initial":
-        raise ConfigError(
-            f"{member.name} has a base of its own since all its weights were trained, so its "
-            "initial weights are no reference for an adapter; set train.reference: start"
-        )
     return TrainJob(
         member=member,
         examples=tuple(examples),
@@ -296,7 +303,7 @@ def _job(session: Session, number: int, member: Member, lesson: str) -> TrainJob
         folder=session.folder.resolve() / "adapters" / f"iteration-{number}" / member.name,
         seed=derive_seed("train", config.seed, number, member.name),
         version=member.version + 1,
-        initial_adapter=initial[member.name].adapter,
+        initial_adapter=initial_adapter,
     )
 
 

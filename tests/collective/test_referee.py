@@ -338,6 +338,15 @@ def test_a_ranker_that_looks_at_the_place_is_flipped_and_its_mean_decides():
     assert (found.ranked[0].best, found.ranked[0].worst) == (1, 4)
 
 
+def test_a_ranker_whose_scores_are_no_numbers_decides_nothing():
+    found = rank("cora", Ranker(bias=float("nan")), pool=members(cora="reward"))
+    assert {judgment.reason for judgment in found.judgments} == {
+        "first: the reward is nan; second: the reward is nan"
+    }
+    assert not any(judgment.readable for judgment in found.judgments)
+    assert found.ranked[0].best is None
+
+
 @pytest.mark.parametrize("protocol", ["reward", "moa"])
 def test_a_protocol_that_the_member_cannot_follow_is_refused(protocol):
     pool = members(cora="hf")

@@ -454,6 +454,15 @@ def test_reasoning_before_an_answer_is_not_learned_and_counted():
     assert result.metrics["num_dropped.teacher:ada.truncated"] == 1
 
 
+def test_an_answer_of_the_mixture_that_begins_with_a_tag_keeps_it():
+    about = "<think> opens a block."
+    rule = {"when": "tag", "member": "dan", "reply": f"<think>Say it.</think>{about}"}
+    instruction = Instruction("t", "What does the tag do?")
+    result = made(config("mixture"), start(instruction), Asked(SCRIPT, rule))
+    assert [(row.response, row.drop) for row in result.demonstrations] == [(about, "")]
+    assert result.metrics["reasoning_removed.mixture"] == 1
+
+
 def test_single_turns_have_no_counts_of_turns():
     result = made(config("mixture"), start(), Asked())
     assert not [name for name in result.metrics if name.startswith("turns.")]

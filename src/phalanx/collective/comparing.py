@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from phalanx.collective import moa_reward
 from phalanx.collective.conversation import earlier_answers, judged_turns
 from phalanx.collective.criteria import Choice
-from phalanx.collective.judging import judge_requests, read_judgment
+from phalanx.collective.judging import judge_requests, read_judgment, read_reward
 from phalanx.config.schema import JudgeSettings
 from phalanx.identity import content_id, derive_seed
 from phalanx.types import Ask, Duel, Judgment, Member, Request, Response, Reward
@@ -119,7 +119,8 @@ class ByRanker:
 
     def _judgment(self, duel: Duel, first: Response, second: Response) -> Judgment:
         slots = {"first": first, "second": second}
-        reasons = [f"{slot}: {why}" for slot, reply in slots.items() if (why := _gap(reply))]
+        faults = [(slot, read_reward(reply)[1]) for slot, reply in slots.items()]
+        reasons = [f"{slot}: {why}" for slot, why in faults if why]
         half = flipped = None
         if not reasons:
             half = (first.reward - second.reward) / 4
@@ -138,10 +139,3 @@ class ByRanker:
             flags=(RANKER, "shortened") if shortened else (RANKER,),
             requests={slot: reply.request_id for slot, reply in slots.items()},
         )
-
-
-def _gap(reply: Response) -> str:
-    """Why there is no reward, or ""."""
-    if reply.error is not None:
-        return f"{reply.error.kind}: {reply.error.message}"
-    return "" if reply.reward is not None else "no reward"

@@ -45,6 +45,7 @@ __all__ = [
     "combine_orders",
     "judge_requests",
     "read_judgment",
+    "read_reward",
     "read_score",
     "read_verdict",
     "validate_template",
@@ -320,8 +321,8 @@ def _read_likelihood(settings: JudgeSettings, responses: Sequence[Response]) -> 
     return _sides(responses, _mean_logprob)
 
 
-def _reward(response: Response) -> tuple[float | None, str]:
-    """The reward model's score, on its own scale."""
+def read_reward(response: Response) -> tuple[float | None, str]:
+    """The reward model's score, on its own scale; or None, and why there is none."""
     if response.error is not None:
         return None, f"{response.error.kind}: {response.error.message}"
     if response.reward is None:
@@ -332,7 +333,7 @@ def _reward(response: Response) -> tuple[float | None, str]:
 
 
 def _read_reward(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:
-    return _sides(responses, _reward)
+    return _sides(responses, read_reward)
 
 
 def read_judgment(

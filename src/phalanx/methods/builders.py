@@ -124,8 +124,8 @@ def _by_mixture(bench: Bench) -> Answerer:
                 bench.counts[f"proposals.left_out.{proposal.member}"] += not proposal.usable
             bench.counts["mixed.asked"] += 1
             bench.counts["mixed.without_answer"] += mixed.response is None
-            if mixed.response is not None:
-                answer = Answer.of(mixed.response, MIXTURE)
+            if (reply := mixed.response) is not None:  # its text is the answer alone already
+                answer = Answer(MIXTURE, reply.text or "", reply.request_id, reply.truncated)
                 answers.append(replace(answer, reasoned=mixed.reasoned))
             else:
                 why = mixed.reason.partition(":")[0]
