@@ -153,7 +153,9 @@ class World:
         row = self.answers[request.messages[-1].content]
         seen = any(text.endswith(row.answer) for text in request.shortenable)
         right = rng.random() < (0.85 if seen else 0.15)
-        return self._done(request, row.answer if right else rng.choice(WRONG))
+        answer = row.answer if right else rng.choice(WRONG)
+        thought = "<think>I weigh them.</think>\n\n" if rng.random() < 0.1 else ""
+        return self._done(request, f"{thought}{answer}")
 
     def _fit(self, request: Request, rng: random.Random) -> Response:
         yes = rng.choice([0.9, 0.2, 0.1, 0.5])
@@ -185,7 +187,10 @@ class World:
         return self._done(request, f"I looked at both.\n[[{verdict}]]")
 
     def _judge(self, request: Request, rng: random.Random) -> Response:
-        return self._done(request, f'{{"score": {rng.randint(3, 9)}}}')
+        score = rng.randint(3, 9)
+        if rng.random() < 0.05:
+            return self._done(request, "I would rather not say.")
+        return self._done(request, f'{{"score": {score}}}')
 
     def _options(self, request: Request, chances: Sequence[float]) -> Response:
         assert isinstance(request.want, Options)

@@ -35,14 +35,14 @@ def gather(ledger: Ledger) -> RunFacts:
     """All facts of the run, finished or not. Reads only, and all of it from one moment."""
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
-        facts = _gather(ledger)
-        return _of_command(ledger, facts) if is_command(facts.method) else facts
+        config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+        facts = _gather(ledger, config)
+        return _of_command(ledger, facts, config) if is_command(facts.method) else facts
     finally:
         ledger.query("COMMIT")
 
 
-def _gather(ledger: Ledger) -> RunFacts:
-    config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+def _gather(ledger: Ledger, config: Config) -> RunFacts:
     members = ledger.members()
     names = json.loads(ledger.get("pool_order") or "[]")
     trainings = _trainings(ledger, names)
@@ -87,7 +87,7 @@ def _gather(ledger: Ledger) -> RunFacts:
     )
 
 
-def _of_command(ledger: Ledger, facts: RunFacts) -> RunFacts:
+def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
     """The same without iterations, which the work of a command has not."""
     phases = joined_phases(facts.accounting.phases)
     return replace(
@@ -95,7 +95,7 @@ def _of_command(ledger: Ledger, facts: RunFacts) -> RunFacts:
         command=facts.method,
         accounting=replace(facts.accounting, phases=phases),
         times=joined_times(facts.times),
-        found=found_in(ledger, Config.model_validate(facts.config)),
+        found=found_in(ledger, config),
     )
 
 

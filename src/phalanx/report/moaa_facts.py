@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from phalanx.config.mixing import teachers_of
 from phalanx.config.schema import Config
@@ -84,8 +85,11 @@ def _stages(
                 num_mixed=int(counts.get("mixed.asked", 0)),
                 unanswered=_named(counts, "mixed.without_answer."),
                 turns=_turns(counts),
+                reasoning_removed=_named(counts, "reasoning_removed."),
                 best_of=_named(counts, "best_of."),
                 rewards=tuple(_rewards(ledger, number)),
+                scores_asked=int(counts.get("scores.asked", 0)),
+                scores_unreadable=int(counts.get("scores.unreadable", 0)),
                 outcomes=_outcomes(ledger, number),
                 evaluators=_evaluators(ledger, number, counts),
                 criteria=_named(counts, "criteria.chosen."),
@@ -109,29 +113,14 @@ def _chosen_for(ledger: Ledger, number: int) -> dict[str, int]:
 def _builders(
     ledger: Ledger, number: int, students: Sequence[tuple[str, str, str]]
 ) -> list[BuilderFacts]:
-    found = []
-    for row in ledger.query(
-        "SELECT builder, count(*) AS n, count(DISTINCT instruction) AS instructions, "
-        "sum(dropped = '') AS kept FROM demonstrations WHERE iteration = ? "
-        "GROUP BY 1 ORDER BY min(rowid)",
-        (number,),
-    ):
-        dropped = ledger.query(
-            "SELECT dropped, count(*) AS n FROM demonstrations "
-            "WHERE iteration = ? AND builder = ? AND dropped != '' GROUP BY 1 ORDER BY n DESC, 1",
-            (number, row["builder"]),
+    return [
+        BuilderFacts(
+            name=builder,
+            students=tuple(name for name, data, _ in students if data == builder),
+            **counts,
         )
-        found.append(
-            BuilderFacts(
-                name=row["builder"],
-                students=tuple(name for name, data, _ in students if data == row["builder"]),
-                instructions=row["instructions"],
-                rows=row["n"],
-                kept=row["kept"],
-                dropped={one["dropped"]: one["n"] for one in dropped},
-            )
-        )
-    return found
+        for builder, counts in _made(ledger, number, "demonstrations", "builder").items()
+    ]
 
 
 def _pairs(
@@ -139,29 +128,32 @@ def _pairs(
 ) -> list[PairFacts]:
     """A pair's two responses are of the same student."""
     rewards = {name: reward for name, _, reward in students}
-    found = []
+    return [
+        PairFacts(student=student, reward=rewards.get(student, ""), **counts)
+        for student, counts in _made(ledger, number, "pairs", "chosen_member").items()
+    ]
+
+
+def _made(ledger: Ledger, number: int, table: str, column: str) -> dict[str, dict[str, Any]]:
+    """The rows of a stage by a column, first come first: how many were kept, and dropped why."""
+    found: dict[str, dict[str, Any]] = {}
     for row in ledger.query(
-        "SELECT chosen_member AS student, count(*) AS n, sum(dropped = '') AS kept, "
-        "count(DISTINCT instruction) AS instructions FROM pairs WHERE iteration = ? "
+        f"SELECT {column} AS name, count(*) AS n, count(DISTINCT instruction) AS instructions, "
+        f"sum(dropped = '') AS kept FROM {table} WHERE iteration = ? "
         "GROUP BY 1 ORDER BY min(rowid)",
         (number,),
     ):
         dropped = ledger.query(
-            "SELECT dropped, count(*) AS n FROM pairs "
-            "WHERE iteration = ? AND chosen_member = ? AND dropped != '' "
-            "GROUP BY 1 ORDER BY n DESC, 1",
-            (number, row["student"]),
+            f"SELECT dropped, count(*) AS n FROM {table} WHERE iteration = ? AND {column} = ? "
+            "AND dropped != '' GROUP BY 1 ORDER BY n DESC, 1",
+            (number, row["name"]),
         )
-        found.append(
-            PairFacts(
-                student=row["student"],
-                reward=rewards.get(row["student"], ""),
-                instructions=row["instructions"],
-                rows=row["n"],
-                kept=row["kept"],
-                dropped={one["dropped"]: one["n"] for one in dropped},
-            )
-        )
+        found[row["name"]] = {
+            "instructions": row["instructions"],
+            "rows": row["n"],
+            "kept": row["kept"],
+            "dropped": {one["dropped"]: one["n"] for one in dropped},
+        }
     return found
 
 

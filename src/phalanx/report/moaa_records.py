@@ -80,7 +80,9 @@ class StageFacts:
     """One iteration. Empty where it is under way: its rows come all at once.
 
     ``num_mixed`` turns were put to the mixture, ``unanswered`` of them by reason had no answer.
-    ``best_of`` counts turns for which the ranker did not single out one answer.
+    ``best_of`` counts turns for which the ranker did not single out one answer;
+    ``reasoning_removed``, by builder, answers whose reasoning was taken off. Judges that score
+    each response alone were asked for ``scores_asked`` scores.
     """
 
     iteration: int
@@ -94,8 +96,11 @@ class StageFacts:
     num_mixed: int = 0
     unanswered: dict[str, int] | None = None
     turns: tuple[TurnFacts, ...] = ()
+    reasoning_removed: dict[str, int] | None = None
     best_of: dict[str, int] | None = None
     rewards: tuple[RewardFacts, ...] = ()
+    scores_asked: int = 0
+    scores_unreadable: int = 0
     outcomes: dict[str, int] | None = None
     evaluators: tuple[ProposerFacts, ...] = ()
     criteria: dict[str, int] | None = None
@@ -128,7 +133,8 @@ class Comparison:
 
     ``against`` says what the other one is: "stage" (the same student before this stage),
     "generation" (before this generation), "teacher" (the best, chosen on dev, as it was at the
-    start), "baseline" (a student that learned from another builder) or "mixture" (at the start).
+    start), "baseline" (a student that learned from another builder, as last measured by then) or
+    "mixture" (at the start).
     ``pvalue`` is exact McNemar over all items. ``detectable`` is the smallest difference that this
     test would find with 80 % chance, given how many items differ; None where there is none.
     """

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from phalanx.config.mixing import MIXTURE
-from phalanx.config.schema import Config
-from phalanx.methods.moaa import stage_of
-from phalanx.report.moaa_records import Comparison, Level, MoaaFacts, Ratio
+from phalanx.report.moaa_records import Comparison, Level, MoaaFacts, Ratio, StageFacts
 from phalanx.report.moaa_words import Section, TableView, p_value, stage_name
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.words import percent, points, points_span, span
@@ -16,13 +14,12 @@ _ARROWS = {1: "▲", -1: "▼", 0: ""}
 def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
     """Verdicts in words, everybody's level, and every comparison with its interval and test."""
     result = moaa.result
-    config = Config.model_validate(facts.config)
     lines = [f"{result.note[:1].upper()}{result.note[1:]}."] if result.note else []
     lines += _unmeasured(moaa)
     if result.levels and not result.comparisons:
         lines.append("No student has been measured after it had learned.")
     lines += teacher_lines(moaa)
-    lines += generation_lines(moaa, config)
+    lines += generation_lines(moaa)
     lines += ratio_lines(moaa)
     tables = []
     if result.levels:
@@ -30,29 +27,23 @@ def result_section(facts: RunFacts, moaa: MoaaFacts) -> Section:
             TableView(
                 "Accuracy",
                 ("who", "what", "measured", "dev %", "test %", "95 %"),
-                tuple(_level_row(level, moaa, config) for level in result.levels),
+                tuple(_level_row(level, moaa) for level in result.levels),
                 f"Means over domains on {result.num_test} test items; {result.num_dev} others "
                 "(dev) choose the best teacher.",
                 left=(0, 1, 2),
             )
         )
-    tables += _differences(moaa, config)
-    if domains := _by_domain(facts, moaa, config):
+    tables += _differences(moaa)
+    if domains := _by_domain(facts, moaa):
         tables.append(domains)
     return Section("result", "Result", tuple(lines), tuple(tables))
 
 
-def _differences(moaa: MoaaFacts, config: Config) -> list[TableView]:
-    """Every student's newest comparisons, and the newest with baselines; the others as a detail."""
+def _differences(moaa: MoaaFacts) -> list[TableView]:
+    """Every student's newest comparisons; the others as a detail."""
     every = moaa.result.comparisons
     newest = {one.name: one.iteration for one in every}
-    beside = {one.name: one.iteration for one in every if one.against == "baseline"}
-    now = [
-        one
-        for one in every
-        if one.iteration == newest[one.name]
-        or (one.against == "baseline" and one.iteration == beside[one.name])
-    ]
+    now = [one for one in every if one.iteration == newest[one.name]]
     earlier = [one for one in every if one not in now]
     headers = ("student", "measured", "over", "diff.", "95 %", "p", "")
     note = (
@@ -64,7 +55,7 @@ def _differences(moaa: MoaaFacts, config: Config) -> list[TableView]:
         TableView(
             title,
             headers,
-            tuple(_comparison_row(one, moaa, config) for one in some),
+            tuple(_comparison_row(one, moaa) for one in some),
             "" if detail else note,
             left=(0, 1, 2, 6),
             detail=detail,
@@ -88,7 +79,7 @@ def _unmeasured(moaa: MoaaFacts) -> list[str]:
     return lines
 
 
-def _by_domain(facts: RunFacts, moaa: MoaaFacts, config: Config) -> TableView | None:
+def _by_domain(facts: RunFacts, moaa: MoaaFacts) -> TableView | None:
     """Students by domain, from the start to the last measurement; with one domain it says no more
     than the levels."""
     measured = facts.evaluation
@@ -102,7 +93,7 @@ def _by_domain(facts: RunFacts, moaa: MoaaFacts, config: Config) -> TableView | 
     if not rows:
         return None
     return TableView(
-        f"Students by domain, % right at the start → after {when(config, measured.last)}",
+        f"Students by domain, % right at the start → after {when(moaa, measured.last)}",
         ("student", *measured.domains),
         tuple(rows),
         "▲▼ where the paired 95 % interval of that domain excludes 0.",
@@ -118,15 +109,19 @@ def _change(change: Change | None) -> str:
     return f"{percent(change.before, 0)} → {percent(change.after, 0)} {arrow}".strip()
 
 
-def when(config: Config, iteration: int) -> str:
+def when(moaa: MoaaFacts, iteration: int) -> str:
     """``start``, or the stage after which something was measured: ``1 dpo``."""
     if iteration == 0:
         return "start"
-    stage = stage_of(config, iteration)
+    stage = _stage(moaa, iteration)
     return stage_name(stage.generation, stage.kind)
 
 
-def _level_row(level: Level, moaa: MoaaFacts, config: Config) -> tuple[str, ...]:
+def _stage(moaa: MoaaFacts, iteration: int) -> StageFacts:
+    return next(stage for stage in moaa.stages if stage.iteration == iteration)
+
+
+def _level_row(level: Level, moaa: MoaaFacts) -> tuple[str, ...]:
     builders = {name: data for name, data, _ in moaa.students}
     what = f"student of {builders[level.name]}" if level.role == "student" else level.role
     if level.role == MIXTURE:
@@ -134,18 +129,18 @@ def _level_row(level: Level, moaa: MoaaFacts, config: Config) -> tuple[str, ...]
     return (
         level.name,
         what,
-        when(config, level.iteration),
+        when(moaa, level.iteration),
         "–" if level.dev is None else percent(level.dev),
         percent(level.test),
         span(level.interval),
     )
 
 
-def _comparison_row(one: Comparison, moaa: MoaaFacts, config: Config) -> tuple[str, ...]:
+def _comparison_row(one: Comparison, moaa: MoaaFacts) -> tuple[str, ...]:
     return (
         one.name,
-        when(config, one.iteration),
-        _other(one, moaa, config),
+        when(moaa, one.iteration),
+        _other(one, moaa),
         points(one.change.difference),
         points_span(one.change.interval, 0),
         p_value(one.pvalue),
@@ -153,14 +148,14 @@ def _comparison_row(one: Comparison, moaa: MoaaFacts, config: Config) -> tuple[s
     )
 
 
-def _other(one: Comparison, moaa: MoaaFacts, config: Config) -> str:
+def _other(one: Comparison, moaa: MoaaFacts) -> str:
     builders = {name: data for name, data, _ in moaa.students}
-    then = when(config, one.other_iteration)
+    then = when(moaa, one.other_iteration)
     return {
         "stage": f"itself, {then}",
         "generation": f"generation before, {then}",
         "teacher": f"best teacher {one.other}",
-        "baseline": f"{one.other}, student of {builders.get(one.other, '?')}",
+        "baseline": f"{one.other}, student of {builders.get(one.other, '?')}, {then}",
         MIXTURE: f"mixture, {then}",
     }[one.against]
 
@@ -195,17 +190,17 @@ def _teacher_line(one: Comparison) -> str:
     return text
 
 
-def generation_lines(moaa: MoaaFacts, config: Config) -> list[str]:
+def generation_lines(moaa: MoaaFacts) -> list[str]:
     """Each student's newest generation beside the one before it; nothing in the first one."""
     last: dict[str, Comparison] = {}
     for one in moaa.result.comparisons:
         if one.against not in ("stage", "generation") or one.other_iteration == 0:
             continue
-        now, then = (stage_of(config, n).generation for n in (one.iteration, one.other_iteration))
+        now, then = (_stage(moaa, n).generation for n in (one.iteration, one.other_iteration))
         if now > then:
             last[one.name] = one
     return [
-        f"{one.name}, generation {stage_of(config, one.iteration).generation} over the one before: "
+        f"{one.name}, generation {_stage(moaa, one.iteration).generation} over the one before: "
         f"{points(one.change.difference)} points [{points_span(one.change.interval)}], "
         f"p {p_value(one.pvalue)}{_clear(one)}."
         for one in last.values()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
@@ -22,8 +20,14 @@ from phalanx.report.moaa_records import (
     Ratio,
     ResultFacts,
 )
-from phalanx.report.scores import DRAWS, Item, Table, compare, interval_of, macro, weighted
-from phalanx.statistics import Interval, mcnemar_exact, minimum_detectable, wilson
+from phalanx.report.scores import DRAWS, Item, Table, compare, macro, mean_interval, weighted
+from phalanx.statistics import (
+    Interval,
+    mcnemar_exact,
+    minimum_detectable,
+    percentiles,
+    resampled_ratios,
+)
 
 Students = Sequence[tuple[str, str, str]]
 
@@ -101,18 +105,13 @@ def _level(table: Table, name: str, role: str, number: int, seed: int) -> Level 
     dev, test = table.of(number, name, "dev"), table.of(number, name, "test")
     if not test:
         return None
-    values = weighted(test, table.domain)
-    place = derive_seed("report", seed, name, number)
-    interval = interval_of(values, False, place)
-    if len(set(test.values())) == 1:  # all right or all wrong: resampling knows nothing else
-        interval = wilson(sum(test.values()), len(test))
     return Level(
         name=name,
         role=role,
         iteration=number,
         dev=macro(dev, table.domain) if dev else None,
-        test=sum(values) / len(values),
-        interval=interval,
+        test=macro(test, table.domain),
+        interval=mean_interval(test, table.domain, derive_seed("report", seed, name, number)),
         num_test=len(test),
     )
 
@@ -143,10 +142,16 @@ def _comparisons(
             if mixtures:
                 found.append(_comparison(table, level, mixtures[0], MIXTURE, config.seed))
             if builder[name] == MIXTURE:
-                for rival in levels:
-                    same = rival.role == "student" and rival.iteration == level.iteration
-                    if same and builder[rival.name] != MIXTURE:
-                        found.append(_comparison(table, level, rival, "baseline", config.seed))
+                # A baseline may have no stage dpo: what it came to so far, once it had learned.
+                rivals = {
+                    rival.name: rival
+                    for rival in levels
+                    if rival.role == "student"
+                    and builder[rival.name] != MIXTURE
+                    and 0 < rival.iteration <= level.iteration
+                }
+                for rival in rivals.values():
+                    found.append(_comparison(table, level, rival, "baseline", config.seed))
     return [comparison for comparison in found if comparison is not None]
 
 
@@ -232,18 +237,11 @@ def ratio(
     items = [item for item in part if item in whole]
     if not items:
         return None
-    x = np.asarray(weighted({item: part[item] for item in items}, domain))
-    y = np.asarray(weighted({item: whole[item] for item in items}, domain))
-    if y.sum() == 0:
+    x = weighted({item: part[item] for item in items}, domain)
+    y = weighted({item: whole[item] for item in items}, domain)
+    if not sum(y):
         return None
-    rng = np.random.default_rng(seed)
-    shares = []
-    for _ in range(DRAWS):
-        picks = rng.integers(0, len(items), size=len(items))
-        below = y[picks].sum()
-        if below > 0:
-            shares.append(x[picks].sum() / below)
+    shares = resampled_ratios(x, y, seed=seed, draws=DRAWS)
     if len(shares) < 0.975 * DRAWS:
         return None
-    low, high = np.quantile(shares, [0.025, 0.975])
-    return float(x.sum() / y.sum()), Interval(float(low), float(high))
+    return sum(x) / sum(y), percentiles(shares)

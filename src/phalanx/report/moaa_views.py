@@ -131,6 +131,11 @@ def _mixture(moaa: MoaaFacts) -> Section:
         if any((stage.best_of or {}).values()):
             counts = counted(stage.best_of or {}, _BEST_OF)
             unanswered.append(f"{name}, best_of: turns without a single favourite: {counts}.")
+        if stage.reasoning_removed:
+            unanswered.append(
+                f"{name}: answers without the reasoning they came with: "
+                f"{counted(stage.reasoning_removed)}."
+            )
     tables = []
     if rows:
         tables.append(
@@ -187,6 +192,11 @@ def _reward(facts: RunFacts, moaa: MoaaFacts) -> Section:
                              f"{unread:,}"))  # fmt: skip
             if unread:
                 lines.append(f"{name}, {one.judge}: unreadable: {counted(one.reasons)}.")
+        if stage.scores_asked:
+            lines.append(
+                f"{name}: {plural(stage.scores_asked, 'score')} of single responses asked for, "
+                f"{stage.scores_unreadable:,} unreadable."
+            )
         if stage.rewards and stage.outcomes.keys() - {"decided", "tie"}:
             lines.append(f"{name}: duels {counted(stage.outcomes, STATUS_WORDS)}.")
         panel += _left_out_rows(name, stage.evaluators)

@@ -172,9 +172,8 @@ def compare(
     x, y = weighted(one, table.domain), weighted(two, table.domain)
     place = derive_seed("report", seed, member, domain)
     difference, interval = paired_bootstrap(x, y, seed=place, draws=DRAWS)
-    binary = bool(domain) and bool(member)
     pvalue = None
-    if binary:
+    if domain and member:
         lost = sum(one[i] > two[i] for i in items)
         pvalue = mcnemar_exact(lost, sum(two[i] > one[i] for i in items))
     return Change(
@@ -182,18 +181,22 @@ def compare(
         domain=domain,
         n=len(items),
         before=sum(x) / len(x),
-        before_interval=interval_of(x, binary, place),
+        before_interval=mean_interval(one, table.domain, place),
         after=sum(y) / len(y),
-        after_interval=interval_of(y, binary, place),
+        after_interval=mean_interval(two, table.domain, place),
         difference=difference,
         interval=interval,
         pvalue=pvalue,
     )
 
 
-def interval_of(values: Sequence[float], binary: bool, seed: int) -> Interval:
-    if binary:
-        return wilson(round(sum(values)), len(values))
+def mean_interval(scores: Mapping[Item, float], domain: Mapping[Item, str], seed: int) -> Interval:
+    """95 % around :func:`macro`: Wilson's for right and wrong items of one domain, and where all
+    are right or all are wrong, of which resampling knows nothing else; else bootstrapped."""
+    kinds = set(scores.values())
+    if kinds <= {0, 1} and (len(kinds) == 1 or len({domain[item] for item in scores}) == 1):
+        return wilson(int(sum(scores.values())), len(scores))
+    values = weighted(scores, domain)
     return paired_bootstrap([0.0] * len(values), values, seed=seed, draws=DRAWS)[1]
 
 
@@ -237,16 +240,15 @@ def _selection(table: Table, seed: int) -> dict[str, object]:
 
 def _choice(table: Table, member: str, number: int, seed: int) -> Choice:
     dev, test = table.of(number, member, "dev"), table.of(number, member, "test")
-    values = weighted(test, table.domain)
     place = derive_seed("report", seed, member, number)
     return Choice(
         member=member,
         iteration=number,
         dev=macro(dev, table.domain),
         num_dev=len(dev),
-        test=sum(values) / len(values),
+        test=macro(test, table.domain),
         num_test=len(test),
-        test_interval=interval_of(values, False, place),
+        test_interval=mean_interval(test, table.domain, place),
     )
 
 
