@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from phalanx.config.schema import VllmSettings
 from phalanx.engines.hf import HFEngine
 from phalanx.engines.http_secret import NO_SECRET, Secret
-from phalanx.engines.http_stream import Listener, Pieces
+from phalanx.engines.http_stream import Lines, Listener, Pieces, settled
 from phalanx.engines.pooled import PooledEngine
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.engines.streaming import Shown, TokenStream
@@ -294,6 +297,22 @@ def test_who_stops_listening_gives_the_request_up(engine_for):
         assert "".join(pieces) == response.text
 
 
+@given(
+    st.text(st.sampled_from("a~! \n\x7fé\u3000😀\ud83d\ude00\udbff"), max_size=12)
+    | st.text(st.characters(), max_size=12)
+)
+def test_a_word_or_character_that_has_not_ended_waits(raw):
+    assert settled(raw) == re.sub(r"(?:[!-~]+|[\ud800-\udbff])\Z", "", raw)
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=6))
+def test_lines_are_the_same_however_they_come(data, cuts):
+    lines, places = Lines(), [0, *sorted(cuts), len(data)]
+    chunks = [data[start:end] for start, end in itertools.pairwise(places)]
+    found = [line for chunk in (*chunks, Lines.END) for line in lines.take(chunk)]
+    assert found == [line.decode("utf-8", "replace") for line in data.split(b"\n")]
+
+
 def test_events_are_put_together_as_one_body():
     heard: list[str] = []
     pieces = Pieces(heard.append)
@@ -344,6 +363,11 @@ def test_vllm_streams_as_hf_answers(engine, member):
         assert vllm.stream(asked, lambda _: None) == expected
         too_long = vllm.stream(ask(here, text="the cat " * 600), lambda _: None)
         assert too_long.error.kind == "too_long"
+        choices = ({"text": "the cat"}, {"text": " sat", "finish_reason": "stop"})
+        events = [f"data: {json.dumps({'choices': [choice]})}" for choice in choices]
+        server.faults.queue([Raw(200, {}, "\n\n".join(events))])  # no line feed at the end
+        pieces = []
+        assert vllm.stream(asked, pieces.append).text == "".join(pieces) == "the cat sat"
         server.faults.queue([Raw(500, {}, {"error": {"message": "out of cards"}})])
         broken = vllm.stream(asked, lambda _: None)
         assert broken.error.transient

@@ -7,7 +7,6 @@ means, what it costs and how it fails is told in one place (:mod:`phalanx.engine
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -19,8 +18,7 @@ FIELDS = {"stream": True, "stream_options": {"include_usage": True}}
 """What a body holds besides where its reply is to come piece by piece."""
 SHOWN_OTHERWISE = "shown_otherwise"
 """Flag of a response that is not what was shown while it came."""
-# Keys are ASCII without white space: a word that has not ended may be the beginning of one.
-_UNFINISHED = re.compile(r"(?:[!-~]+|[\ud800-\udbff])\Z")
+_VISIBLE = "".join(map(chr, range(33, 127)))
 
 
 class BrokenOff(Exception):
@@ -50,7 +48,7 @@ class Listener:
 
     def hear(self, piece: str) -> None:
         self._raw += piece
-        text, _ = clean_text(self._secret.hide_long(_UNFINISHED.sub("", self._raw)))
+        text, _ = clean_text(self._secret.hide_long(settled(self._raw)))
         self._shown.up_to(answer_so_far(text, self._ends_reasoning))
 
     async def body_of(self, reply: Any) -> bytes:
@@ -63,7 +61,7 @@ class Listener:
         try:
             if "text/event-stream" not in reply.headers.get("content-type", ""):
                 return await reply.read()
-            async for line in lines_of(reply.iter_bytes()):
+            async for line in _lines_of(reply.iter_bytes()):
                 pieces.take(line)
         except Exception as error:
             if not _is_transport(error):
@@ -77,6 +75,16 @@ class Listener:
         """Show the rest of the response's ``text``; flags."""
         self._shown.up_to(text)
         return () if self._shown.text == text else (SHOWN_OTHERWISE,)
+
+
+def settled(raw: str) -> str:
+    """``raw`` without its last word, or half a character, that the next piece may go on with.
+
+    Keys are ASCII without white space: a word that has not ended may be the beginning of one.
+    """
+    text = raw.rstrip(_VISIBLE)
+    halved = text == raw and "\ud800" <= raw[-1:] <= "\udbff"
+    return raw[:-1] if halved else text
 
 
 class Pieces:
@@ -96,18 +104,10 @@ class Pieces:
 
     def take(self, line: str) -> None:
         """One line of the event stream; comments and other fields mean nothing here."""
-        if not line.startswith("data:"):
-            return
-        data = line[len("data:") :].strip()
+        data = data_of(line)
         if data == "[DONE]":
             self.whole = True
-            return
-        try:
-            event = json.loads(data)
-        except (ValueError, RecursionError):
-            return  # what is missing shows in the end
-        if not isinstance(event, dict):
-            return
+        event = event_of(data)
         self.error = event.get("error") or self.error
         self._usage = event.get("usage") or self._usage
         choices = event.get("choices")
@@ -139,14 +139,44 @@ class Pieces:
         return json.dumps(found).encode("ascii")
 
 
-async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Lines of an event stream. Only line feeds end one: JSON may hold other separators."""
-    rest = b""
+class Lines:
+    """Lines of an event stream. Only line feeds end one: JSON may hold other separators.
+
+    A stream need not end with one: take ``END`` after it, for the last line.
+    """
+
+    END = b"\n"
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, chunk: bytes) -> list[str]:
+        """The lines that end in this chunk."""
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        return [line.decode("utf-8", "replace") for line in whole]
+
+
+async def _lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    lines = Lines()
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line.decode("utf-8", "replace")
-    yield rest.decode("utf-8", "replace")
+        for line in lines.take(chunk):
+            yield line
+    for line in lines.take(Lines.END):
+        yield line
+
+
+def data_of(line: str) -> str:
+    """What a line of an event stream brings; "" for a comment or another field."""
+    return line[len("data:") :].strip() if line.startswith("data:") else ""
+
+
+def event_of(data: str) -> dict[str, Any]:
+    """The JSON object that the data is; {} for anything else: what is missing shows in the end."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
 
 
 def _is_transport(error: Exception) -> bool:

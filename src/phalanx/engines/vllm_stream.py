@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from phalanx.chat import clean_text
 from phalanx.engines import vllm_asking as asking
+from phalanx.engines.http_stream import Lines, data_of, event_of
 from phalanx.engines.streaming import TokenStream
 from phalanx.engines.vllm_asking import Body
 from phalanx.engines.vllm_server import Server, http_client
@@ -95,7 +96,9 @@ def _ask(
             if reply.status_code != 200:
                 reply.read()
                 return failure_of(reply), reply.status_code
-            for event in _events(reply.iter_bytes()):
+            lines = map(Lines().take, itertools.chain(reply.iter_bytes(), [Lines.END]))
+            for line in itertools.chain.from_iterable(lines):
+                event = event_of(data_of(line))
                 if event.get("error"):
                     text = f"the vLLM server broke the text off: {str(event['error'])[:300]}"
                     return Failure("engine", text, transient=True), 200
@@ -110,19 +113,3 @@ def _ask(
         text = "the vLLM server ended the stream before the text"
         return Failure("engine", text, transient=True), 200
     return written, 200
-
-
-def _events(chunks: Iterator[bytes]) -> Iterator[Mapping[str, Any]]:
-    """The JSON events of a stream; what is none of them is passed over."""
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            try:
-                event = json.loads(line[len(b"data:") :])
-            except ValueError:
-                continue  # the end mark; what else is missing shows in the finish reason
-            if isinstance(event, dict):
-                yield event
