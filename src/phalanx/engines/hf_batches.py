@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from phalanx.types import Failure, Request, Response
+from phalanx.weights.store import free
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,7 @@ def halving(answer: Callable[[list[Job]], list[Response]], jobs: list[Job]) -> l
         if not _out_of_memory(error):
             raise
         reason = str(error).splitlines()[0] if str(error) else "out of memory"
-    _free_memory()
+    free()
     if len(jobs) == 1:
         failure = Failure("engine", f"out of memory with this request alone: {reason}")
         return [Response(jobs[0].request.id, error=failure)]
@@ -68,13 +69,6 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "out of memory" in str(error) or "can't allocate memory" in str(error)
-
-
-def _free_memory() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def padded(

@@ -19,6 +19,7 @@ from phalanx.engines.hf_prompts import Prompt, shorten
 from phalanx.engines.reward_models import RewardText, Scorer, load_scorer, load_text
 from phalanx.errors import EngineError, PhalanxError
 from phalanx.types import Failure, Member, Message, Request, Response, Reward
+from phalanx.weights.store import free
 
 if TYPE_CHECKING:
     from phalanx.weights import Weights
@@ -95,16 +96,9 @@ class RewardEngine:
 
     def release(self) -> None:
         """Take the models off the device; what they read with stays."""
-        if not self._scorers:
-            return
-        import gc
-
-        import torch
-
-        self._scorers.clear()
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        if self._scorers:
+            self._scorers.clear()
+            free()
 
     # Rows ----------------------------------------------------------------------------------------
 

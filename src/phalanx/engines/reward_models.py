@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from phalanx.chat import ChatFormat
 from phalanx.engines.hf_batches import padded
-from phalanx.errors import EngineError, MissingPackage
+from phalanx.errors import EngineError
 from phalanx.types import Member, Message
 from phalanx.weights import resolve_model
 from phalanx.weights.builtin import without_bars
-from phalanx.weights.store import context_of, dtype_of
+from phalanx.weights.store import context_of, dtype_of, read_files
 
 if TYPE_CHECKING:
     import torch
@@ -86,20 +86,10 @@ def _as_text(turns: Sequence[Message]) -> str:
 
 def load_text(member: Member) -> RewardText:
     """Tokenizer and configuration. Raises EngineError where they are none of a reward model."""
-    try:
-        from transformers import AutoConfig, AutoTokenizer
-    except ImportError as error:
-        raise MissingPackage("transformers", "hf", "a reward model in this process") from error
     if member.adapter is not None:
         raise EngineError(f"{member.name}: a reward model takes no adapter; merge it into a folder")
-    source, trust = resolve_model(member.base), member.trust_remote_code
-    try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust)
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"{member.name}: the tokenizer of '{member.base}' could not be loaded: {error}"
-        ) from error
+    source = resolve_model(member.base)
+    config, tokenizer = read_files(member, source)
     if tokenizer.eos_token is None and tokenizer.sep_token is not None:
         tokenizer.eos_token = tokenizer.sep_token  # encoders end a text with their separator
     size = getattr(config.get_text_config(), "vocab_size", None)

@@ -172,7 +172,7 @@ class Weights:
                 yield model
             finally:
                 del model
-                _free()
+                free()
 
     def save(self, member: Member, model: PreTrainedModel, folder: Path) -> None:
         """Write a model that was made from the member's base, whole, to ``folder``."""
@@ -197,13 +197,13 @@ class Weights:
     def release(self) -> None:
         """Take every model off the device; tokenizers and chat formats stay."""
         self._loaded.clear()
-        _free()
+        free()
 
     def close(self) -> None:
         """Forget every model."""
         self._loaded.clear()
         self._texts.clear()
-        _free()
+        free()
 
     @contextmanager
     def _exclusive(self, member: Member) -> Iterator[None]:
@@ -228,7 +228,7 @@ class Weights:
         text = self._text(member)
         if not self.keep_all_loaded and self._loaded:
             self._loaded.clear()
-            _free()
+            free()
         if self.threads:
             _torch().set_num_threads(self.threads)
         model = _load_model(member, text.source, self.device)
@@ -298,7 +298,8 @@ def _torch() -> Any:
     return torch
 
 
-def _free() -> None:
+def free() -> None:
+    """Give back the memory of what nobody holds any more."""
     torch = _torch()
     gc.collect()
     if torch.cuda.is_available():
@@ -318,9 +319,10 @@ def _stop_checkpointing(model: Any) -> None:
         model.gradient_checkpointing_disable()
 
 
-def _load_text(member: Member, source: Path | str) -> _Text:
+def read_files(member: Member, source: Path | str) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Configuration and tokenizer of a model. Raises MissingPackage, and EngineError for none."""
     try:
-        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+        from transformers import AutoConfig, AutoTokenizer
     except ImportError as error:
         raise MissingPackage("transformers", "hf", "running a model in this process") from error
     trust = member.trust_remote_code
@@ -331,6 +333,13 @@ def _load_text(member: Member, source: Path | str) -> _Text:
         raise EngineError(
             f"{member.name}: the tokenizer of '{member.base}' could not be loaded: {error}"
         ) from error
+    return config, tokenizer
+
+
+def _load_text(member: Member, source: Path | str) -> _Text:
+    config, tokenizer = read_files(member, source)
+    from transformers import GenerationConfig
+
     try:
         generation = GenerationConfig.from_pretrained(source)
     except OSError:  # many bases have no generation_config.json; the model's own config serves
