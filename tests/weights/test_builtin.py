@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 
 import pytest
 
 from phalanx.errors import EngineError
-from phalanx.weights import adapter_hash, builtin, resolve_adapter, resolve_model
+from phalanx.weights import adapter_hash, adapters, builtin, resolve_adapter, resolve_model
 from tests.tiny import make_adapter, make_tiny
 
 
@@ -70,6 +71,8 @@ def test_adapter_hash_is_of_the_content(tmp_path):
     one = make_adapter(base, tmp_path / "one", seed=1)
     copy = shutil.copytree(one, tmp_path / "copy")
     assert adapter_hash(one) == adapter_hash(copy)
+    data = b"".join((one / name).read_bytes() for name in (adapters.CONFIG, adapters.TENSORS))
+    assert adapter_hash(one) == hashlib.blake2b(data, digest_size=10).hexdigest()
     assert adapter_hash(make_adapter(base, tmp_path / "two", seed=2)) != adapter_hash(one)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,22 +59,28 @@ def _from_hub(repository: str, who: str) -> Path:
     return resolve_adapter(folder, who.removesuffix(": "))
 
 
+def hash_files(paths: Iterable[Path]) -> str:
+    """A content hash of files in this order, 20 hexadecimal digits.
+
+    A file is read again only where its size or time is another.
+    """
+    parts = [(path, path.stat()) for path in paths]
+    return _hash_of(tuple((str(path), s.st_size, s.st_mtime_ns) for path, s in parts))
+
+
 @functools.lru_cache(maxsize=512)
-def _hash_files(parts: tuple[tuple[str, int, int], ...]) -> str:
+def _hash_of(parts: tuple[tuple[str, int, int], ...]) -> str:
     digest = hashlib.blake2b(digest_size=10)
     for path, _, _ in parts:
-        digest.update(Path(path).read_bytes())
+        with open(path, "rb") as stream:
+            while chunk := stream.read(1 << 20):  # a whole model may not fit in memory
+                digest.update(chunk)
     return digest.hexdigest()
 
 
 def adapter_hash(folder: str | Path) -> str:
     """A content hash of an adapter folder (configuration and weights), 20 hexadecimal digits."""
-    parts = []
-    for name in (CONFIG, TENSORS):
-        path = Path(folder) / name
-        status = path.stat()
-        parts.append((str(path), status.st_size, status.st_mtime_ns))
-    return _hash_files(tuple(parts))
+    return hash_files(Path(folder) / name for name in (CONFIG, TENSORS))
 
 
 def load_adapter(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from phalanx.weights.adapters import hash_files
 from phalanx.weights.builtin import without_bars
 
 if TYPE_CHECKING:
@@ -45,19 +44,5 @@ def save_model(
 
 def model_hash(folder: str | Path) -> str:
     """A content hash of a model folder (configuration and weights), 20 hexadecimal digits."""
-    files = [Path(folder) / CONFIG, *sorted(Path(folder).glob("*.safetensors"))]
-    parts = [(path, path.stat()) for path in files]
-    return _hash_files(
-        tuple((str(path), status.st_size, status.st_mtime_ns) for path, status in parts)
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _hash_files(parts: tuple[tuple[str, int, int], ...]) -> str:
-    digest = hashlib.blake2b(digest_size=10)
-    for path, _, _ in parts:
-        digest.update(Path(path).name.encode())
-        with open(path, "rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
+    weights = sorted(Path(folder).glob("*.safetensors"))
+    return hash_files([Path(folder) / CONFIG, *weights])
