@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.collective.templates import (
+    ASKED,
     SHIPPED,
     faults_of,
     fence,
+    fenced,
     fill,
     fill_around,
     imitates_verdict,
@@ -107,6 +109,14 @@ def test_a_fence_is_repeatable_and_never_in_the_text(text: str, seed: int) -> No
     assert token not in text
     assert fenced == f"<<<response {token}>>>\n{text}\n<<<end {token}>>>"
     assert fence(text, seed + 1)[1] != token
+
+
+@given(st.text(), st.integers(0, 2**63 - 1), st.sampled_from([*ASKED, "response A"]))
+def test_fenced_text_is_found_by_its_marks(text: str, seed: int, name: str) -> None:
+    marked, token = fence(text, seed, name)
+    found = fenced(text).search(f"Question:\n{marked}\nReply.")
+    assert found is not None
+    assert found.groups() == (name, token, text)
 
 
 def test_a_text_that_knows_the_fence_gets_another() -> None:

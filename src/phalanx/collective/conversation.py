@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from phalanx.collective.ownwords import answer_alone
-from phalanx.collective.templates import fence, fill, load_template
+from phalanx.collective.templates import USER, fence, fill, load_template
 from phalanx.identity import canonical_json, derive_seed, joined_id, joined_seed, messages_json
 from phalanx.types import (
     Ask,
@@ -261,7 +261,7 @@ def _request(course: _Course, repair: Repair, purpose: str, want: Want) -> Reque
     seed = derive_seed(purpose, *repair.place, course.said, step)
     values = {
         "conversation": transcript(course.said, derive_seed(seed, "conversation")),
-        "turn": fence(step.text, derive_seed(seed, "turn"), "user")[0],
+        "turn": fence(step.text, derive_seed(seed, "turn"), USER)[0],
     }
     parts = [turn.content for turn in course.said if turn.role == "assistant"]
     if purpose == "rewrite":

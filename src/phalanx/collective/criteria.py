@@ -18,7 +18,7 @@ from typing import Any
 
 from phalanx.collective import ownwords as own
 from phalanx.collective.conversation import earlier_answers
-from phalanx.collective.templates import fence, fill, load_template
+from phalanx.collective.templates import QUESTION, fence, fill, load_template
 from phalanx.config.schema import RewardSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed
@@ -189,7 +189,7 @@ def _request(
     written = settings.verdict == "written"
     values = {
         "count": str(settings.num_criteria),
-        "instruction": fence(instruction.text, derive_seed("criteria", *here), "question")[0],
+        "instruction": fence(instruction.text, derive_seed("criteria", *here), QUESTION)[0],
         "criteria": numbered(criteria),
         "reply": fill(_WRITE, {"count": str(settings.num_criteria)}) if written else _OPTION,
     }

@@ -28,7 +28,7 @@ from phalanx.collective.criteria import (
 from phalanx.collective.judging import LOW_MASS, WRITTEN_SCORE, read_written_verdict
 from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.reading import SCORES, Verdict, combine_orders
-from phalanx.collective.templates import fence, fill, imitates_verdict, load_template
+from phalanx.collective.templates import QUESTION, fence, fill, imitates_verdict, load_template
 from phalanx.config.base import sampling
 from phalanx.config.mixing import MIXTURE, MOA, panel_of, selector_of, verdict_of
 from phalanx.config.schema import Config, RewardSettings
@@ -234,7 +234,7 @@ def _values(hearing: _Hearing, order: _Order, seed: int) -> dict[str, str]:
     """What both prompts show. The marks are new in each prompt: whoever saw one knows no other."""
     return {
         "criteria": numbered(hearing.choice.criteria),
-        "instruction": fence(hearing.duel.instruction.text, seed + 2, "question")[0],
+        "instruction": fence(hearing.duel.instruction.text, seed + 2, QUESTION)[0],
         "response_a": fence(order.shown[0], seed, "response A")[0],
         "response_b": fence(order.shown[1], seed + 1, "response B")[0],
     }

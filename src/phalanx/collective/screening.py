@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from phalanx.collective import ownwords as own
-from phalanx.collective.templates import fence, fill, load_template
+from phalanx.collective.templates import INSTRUCTION, fence, fill, load_template
 from phalanx.errors import MissingPackage
 from phalanx.identity import content_id, derive_seed
 from phalanx.types import Member, Message, Request, Response, Sampling
@@ -122,7 +122,7 @@ class Seen:
 
 def rating_request(text: str, rater: Member) -> Request:
     """The request for a rating of one instruction; greedy, the same wherever it is asked."""
-    marked = fence(text, derive_seed("rate", text), "instruction")[0]
+    marked = fence(text, derive_seed("rate", text), INSTRUCTION)[0]
     prompt = fill(load_template("rate", ("instruction",)), {"instruction": marked})
     messages, want = (Message("user", prompt),), Sampling(0.0, 1.0, 0, _RATING_TOKENS)
     key = content_id("rate", rater.key, messages, want)

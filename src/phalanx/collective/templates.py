@@ -30,6 +30,9 @@ SHIPPED = (
 )
 """Names of the templates that come with the package (``prompts/*.txt``)."""
 
+USER, QUESTION, INSTRUCTION = ASKED = ("user", "question", "instruction")
+"""What marks around the words of whoever asks are called (see :func:`fence`)."""
+
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 _BRACKETED = re.compile(
     r"\[\[[ \t]{0,4}(?:[A-D]|tie|[AB][ ]?[<>=]{1,3}[ ]?[AB]|[0-9]{1,3}(?:[.,/][0-9]{1,3})?)"
@@ -168,6 +171,11 @@ def fence(text: str, seed: int, name: str = "response") -> tuple[str, str]:
         while token in text:
             token = f"{random.getrandbits(64):016x}"
     return f"<<<{name} {token}>>>\n{text}\n<<<end {token}>>>", token
+
+
+def fenced(text: str) -> re.Pattern[str]:
+    """What :func:`fence` makes of the text: groups are the marks' name, their token, the text."""
+    return re.compile(rf"<<<([^<>\n]+) ([0-9a-f]{{16}})>>>\n({re.escape(text)})\n<<<end \2>>>")
 
 
 @lru_cache(maxsize=256)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.chat import ChatFormat
+from phalanx.collective.templates import ASKED, fenced
 from phalanx.types import Failure, Member, Message, Request, UserTurn, Want
 
 SMALLEST_PART = 16
 """Tokens that a shortened part keeps at least."""
 _MARK_TOKENS = 16
-_ASKED = ("user", "question", "instruction")
-"""What marks around the words of whoever asks are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,11 @@ def _parts(
 
 def _places(messages: Sequence[Message], text: str) -> list[_Place]:
     """Where a part is cut: between marks every time, since equal texts are one part."""
-    fenced = re.compile(rf"<<<([^<>\n]+) ([0-9a-f]{{16}})>>>\n({re.escape(text)})\n<<<end \2>>>")
+    pattern = fenced(text)
     marked = [
-        (match[1] in _ASKED, _Place(at, *match.span(3)))
+        (match[1] in ASKED, _Place(at, *match.span(3)))
         for at, message in enumerate(messages)
-        for match in fenced.finditer(message.content)
+        for match in pattern.finditer(message.content)
     ]
     if marked:
         others = [place for asked, place in marked if not asked]
