@@ -127,7 +127,8 @@ class Workshop:
 
         The rules of the configuration say so earlier; this is for jobs made in Python.
         """
-        for name, engine in ((job.member.name, job.member.engine) for job in jobs if job.is_full):
+        whole = [job.member for job in jobs if job.settings.is_full]
+        for name, engine in ((member.name, member.engine) for member in whole):
             if engine == "vllm":
                 raise ConfigError(
                     f"{name} is served by vLLM, which takes up new adapters alone; with weights: "

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from phalanx.collective.judging import judge_requests, read_judgment, validate_template
-from phalanx.config.schema import JudgeSettings, ResourceSettings
+from phalanx.config.schema import JudgeSettings, OptimiserSettings, ResourceSettings
 from phalanx.engines import reward_models
 from phalanx.engines.reward import RANKER, RewardEngine
 from phalanx.errors import ConfigError, EngineError
@@ -520,7 +520,7 @@ def test_reward_models_leave_the_device_while_members_train(members):
     class Job:
         """Looks at what is in memory where training would begin."""
 
-        member, is_full = members["llama"], False
+        member, settings = members["llama"], OptimiserSettings()
 
         def __init__(self, is_on_disk: bool) -> None:
             self.is_on_disk = is_on_disk

@@ -94,7 +94,7 @@ def test_every_weight_moves_and_the_member_has_a_base_of_its_own(weights, base, 
     assert before.keys() == after.keys()
     assert not [name for name in before if torch.equal(before[name], after[name])]
     torch.testing.assert_close(served(weights, result.member), logits(tmp_path / "ada"))
-    assert result.steps[-1]["loss"] < result.steps[0]["loss"] or len(result.steps) == 2
+    assert result.steps[-1]["loss"] < result.steps[0]["loss"]
 
 
 def test_the_shared_base_and_its_other_members_are_as_before(weights, base, tmp_path):

@@ -62,6 +62,11 @@ class OptimiserSettings(Section):
     has a base of its own."""
     lora: LoraSettings = LoraSettings()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all weights train, so that the trained member becomes a base of its own."""
+        return self.weights == "full"
+
 
 class AnswerSettings(Section):
     temperature: float = Field(0.7, ge=0)

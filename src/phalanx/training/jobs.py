@@ -28,11 +28,6 @@ class TrainJob:
     initial_adapter: str | None = None
 
     @property
-    def is_full(self) -> bool:
-        """Whether all weights train, so that ``folder`` becomes a base of its own."""
-        return self.settings.weights == "full"
-
-    @property
     def num_steps(self) -> int:
         """Optimiser steps if no example is dropped."""
         batches = math.ceil(len(self.examples) / self.settings.batch_size) * self.settings.epochs

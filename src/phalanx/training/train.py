@@ -56,11 +56,6 @@ class _Job:
     version: int
     progress: Progress | None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether all weights train, rather than an adapter."""
-        return self.settings.weights == "full"
-
 
 def train_dpo(
     weights: Weights,
@@ -85,7 +80,7 @@ def train_dpo(
     nothing changed, or when ``folder`` holds something else; the member then stays as it was.
     Raises :class:`ConfigError` for ``reference`` ``initial`` with ``weights`` ``full``.
     """
-    if settings.weights == "full" and settings.reference == "initial":
+    if settings.is_full and settings.reference == "initial":
         raise ConfigError(
             f"{member.name}: train.reference: initial needs a second model in memory where all "
             "weights are trained; set train.reference: start, or train.weights: lora"
@@ -184,7 +179,7 @@ def _run(
     tokenizer = job.weights.tokenizer(member)
     with ExitStack() as stack:
         stack.enter_context(own_randomness(job.seed))
-        if job.is_full:
+        if job.settings.is_full:
             model = base = stack.enter_context(job.weights.training_all(member))
         else:
             model = stack.enter_context(job.weights.training(member, settings.lora))
@@ -207,13 +202,13 @@ def _run(
                 job.progress.start(f"train {member.name}", total, "step")
             trainer.train()
             change = _change(job, before, model, watch.steps)
-        if job.is_full:
+        if job.settings.is_full:
             job.weights.save(member, base, scratch)
         else:
             save_adapter(model, scratch, member.base)
         if job.progress is not None:
             job.progress.finish()
-    what = "weights_change" if job.is_full else "adapter_change"
+    what = "weights_change" if job.settings.is_full else "adapter_change"
     return watch.steps, {**_summary(watch.steps), what: change}
 
 
@@ -221,7 +216,7 @@ def _starts_at_reference(job: _Job, model: PeftModel | PreTrainedModel) -> bool:
     """Whether policy and reference must agree before the first step."""
     if getattr(job.settings, "reference", "") != "start":
         return False
-    return job.is_full or not model.peft_config["default"].lora_dropout
+    return job.settings.is_full or not model.peft_config["default"].lora_dropout
 
 
 def _put_reference(model: PeftModel, adapter: str | None, member: Member) -> None:
@@ -269,7 +264,7 @@ def _change(
     steps: Sequence[dict[str, float]],
 ) -> float:
     """Euclidean length of the change of what trained. Raises :class:`TrainingError` for none."""
-    name, what = job.member.name, "model" if job.is_full else "adapter"
+    name, what = job.member.name, "model" if job.settings.is_full else "adapter"
     after = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
     if before.keys() != after.keys():
         raise TrainingError(f"{name}: the trained weights are not those of the {what}")
