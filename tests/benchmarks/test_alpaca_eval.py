@@ -204,7 +204,7 @@ def test_raw_win_rate():
     assert raw.win_rate == pytest.approx(0.65)
     assert raw.discrete_win_rate == 0.625
     assert raw.standard_error == pytest.approx(statistics.stdev([1.0, 0.5, 0.2, 0.9]) / 2)
-    assert raw_win_rate(rows[:1]).standard_error == 0
+    assert raw_win_rate(rows[:1]).standard_error is None
 
 
 def test_shares_from_logprobs():

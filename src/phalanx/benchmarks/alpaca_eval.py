@@ -31,10 +31,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from phalanx.benchmarks.logistic import choose_penalty, fit
 from phalanx.errors import ConfigError
-from phalanx.statistics import Interval, percentiles, resampled_counts
+from phalanx.statistics import Interval, clustered_mean, percentiles, resampled_counts
 
 GAMED_WEIGHT = 0.1
 """Weight of a gamed row: the published 0.2, halved because there are two gamed baselines."""
@@ -73,10 +74,10 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawWinRate:
-    """``standard_error`` is the sample's SD over the root of n: 0 for a single comparison."""
+    """``standard_error`` is the sample's SD over the root of n, None for a single comparison."""
 
     win_rate: float
-    standard_error: float
+    standard_error: float | None
     num_wins: int
     num_losses: int
     num_draws: int
@@ -118,16 +119,13 @@ def share_from_logprobs(baseline: float, model: float) -> float:
     """
     if math.isnan(baseline) or math.isnan(model) or max(baseline, model) == -math.inf:
         raise ValueError(f"one of the two tokens must be possible, got {baseline} and {model}")
-    difference = model - baseline
-    if difference >= 0:
-        return 1.0 / (1.0 + math.exp(-difference))
-    return math.exp(difference) / (1.0 + math.exp(difference))
+    return float(expit(model - baseline))
 
 
 def raw_win_rate(comparisons: Sequence[Comparison]) -> RawWinRate:
     """The mean share of the model. Raises ConfigError for faulty comparisons or none."""
     shares = _checked(comparisons)
-    spread = float(shares.std(ddof=1)) / math.sqrt(len(shares)) if len(shares) > 1 else 0.0
+    spread = clustered_mean(shares.tolist()).error if len(shares) > 1 else None
     wins, losses = int((shares > 0.5).sum()), int((shares < 0.5).sum())
     return RawWinRate(float(shares.mean()), spread, wins, losses, len(shares) - wins - losses)
 
@@ -138,7 +136,7 @@ def controlled_rate(weights: Weights, difficulties: Sequence[float]) -> float:
     The difference of two models' weights gives the rate of the one against the other.
     """
     logits = weights.difficulty * np.asarray(difficulties, dtype=float) + weights.model
-    return float(np.exp(-np.logaddexp(0.0, -logits)).mean())
+    return float(expit(logits).mean())
 
 
 def length_controlled(
@@ -151,8 +149,7 @@ def length_controlled(
     Raises ConfigError for faulty comparisons, an instruction without a difficulty, or lengths
     that never differ from the baseline's by different amounts.
     """
-    table = _Table.build(comparisons, difficulty, gamed)
-    return _fitted(table, np.ones(len(table.shares)))
+    return _whole(_Table.build(comparisons, difficulty, gamed))
 
 
 def bootstrap_length_controlled(
@@ -170,8 +167,8 @@ def bootstrap_length_controlled(
     takes a tenth of a second a draw. The published ``lc_standard_error`` is the spread of the
     fitted values alone, half of this or less. Raises as :func:`length_controlled`.
     """
-    whole = length_controlled(comparisons, difficulty, gamed)
     table = _Table.build(comparisons, difficulty, gamed)
+    whole = _whole(table)
     rates = _refits(table, resampled_counts(whole.n, seed=seed, draws=draws))
     return Spread(whole.win_rate, float(rates.std(ddof=1)), percentiles(rates, confidence))
 
@@ -199,8 +196,8 @@ def compare_length_controlled(
             f"the two models were not judged on the same instructions ({len(odd)} of them by one "
             f"only: {odd[:5]}); keep those that both have"
         )
-    first, second = (length_controlled(rows, difficulty, gamed).win_rate for rows in pair)
     tables = [_Table.build(rows, difficulty, gamed) for rows in pair]
+    first, second = (_whole(table).win_rate for table in tables)
     old, new = (
         _refits(table, resampled_counts(len(places[0]), seed=seed, draws=draws)) for table in tables
     )
@@ -271,6 +268,11 @@ class _Table:
         """Row weights [g + n]; a gamed row of no compared instruction counts once always."""
         own = np.where(self.owner < 0, 1.0, counts[self.owner]) if self.owner.size else self.owner
         return np.concatenate([GAMED_WEIGHT * own, counts])
+
+
+def _whole(table: _Table) -> LengthControlled:
+    """The fit with every instruction once."""
+    return _fitted(table, np.ones(len(table.shares)))
 
 
 def _fitted(table: _Table, counts: np.ndarray) -> LengthControlled:

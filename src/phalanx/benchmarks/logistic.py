@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import expit
 
 PENALTIES = tuple(float(value) for value in np.logspace(-4, 4, 10))
 """The values of C that scikit-learn's LogisticRegressionCV tries by default."""
@@ -78,7 +79,7 @@ def _parabola(
     weights: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Slope [columns] and curvature [columns, columns] of the loss at ``weights``."""
-    chances = np.exp(-np.logaddexp(0.0, -(features @ weights)))
+    chances = expit(features @ weights)
     slope = penalty * (features.T @ (row_weights * (chances - shares)))
     bend = row_weights * chances * (1 - chances)
     curve = penalty * ((features * bend[:, None]).T @ features)
