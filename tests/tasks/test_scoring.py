@@ -122,6 +122,22 @@ def test_read_choice(text: str, letter: str) -> None:
     assert normalise(text, item("A", "choice")) == letter
 
 
+@pytest.mark.parametrize(
+    ("text", "match", "answer", "found"),
+    [
+        ("<think>The answer is 3.</think>\nThe answer is 4.", "number", "4", "4"),
+        ("Is the answer 3?\n</think>\n4", "exact", "4", "4"),
+        ("<think>So A. The answer is A", "choice", "A", ""),
+        ("<think>4</think>", "number", "4", ""),
+        ("The <think> tag: the answer is 4", "number", "4", "4"),
+    ],
+)
+def test_reasoning_is_no_answer(text: str, match: str, answer: str, found: str) -> None:
+    assert normalise(text, item(answer, match)) == found
+    reason = "" if found else "empty"
+    assert score(text, item(answer, match)) == Score(bool(found), bool(found), reason)
+
+
 def test_contains_wants_whole_words() -> None:
     assert score("I think it is a Cat, really.", item("cat", "contains")).correct
     assert not score("concatenate", item("cat", "contains")).correct

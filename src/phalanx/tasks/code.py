@@ -5,24 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from phalanx.errors import ConfigError
-from phalanx.tasks.code_runner import Limits, Program, SandboxError, isolation, run
+from phalanx.tasks.code_runner import Program, run
 from phalanx.tasks.scoring import Score
 
-__all__ = [
-    "Limits",
-    "Problem",
-    "SandboxError",
-    "check_problem",
-    "extract",
-    "isolation",
-    "score",
-]
-
 LONGEST = 100_000  # characters; a longer answer is not run
-_THINKING = "</think>"
 _STATEMENT = re.compile(
     r"(?:from|import|def|class|async|if|elif|else|for|while|try|except|finally|with|assert|return|"
     r"print|del|global|raise|pass)\b|[#@)\]}'\"]|\w[\w.]*\s*(?:\[[^\]]*\])?\s*(?::[^=]+)?[-+*/|&]?="
@@ -30,78 +17,44 @@ _STATEMENT = re.compile(
 _FIRST = re.compile(r"^(?:from\s+\S+\s+import\b|import\s|def\s|class\s|async\s+def\s|@\w)", re.M)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """``prompt``: the imports, helpers and header given; ``name``: the function to write.
+def score(text: str, meta: Mapping[str, str]) -> Score:
+    """Run the response's function against tests.
 
-    ``tests`` define ``check(candidate)`` or assert at once; ``solution`` is one that passes, if
-    known: the text after ``prompt``.
-    """
-
-    id: str
-    prompt: str
-    name: str
-    tests: str
-    solution: str = ""
-
-    @property
-    def meta(self) -> tuple[tuple[str, str], ...]:
-        """What a task item keeps for :func:`score`."""
-        return (("prompt", self.prompt), ("entry_point", self.name), ("test", self.tests))
-
-
-def score(text: str, meta: Mapping[str, str], limits: Limits | None = None) -> Score:
-    """Run the response's function against the tests of ``meta`` (:attr:`Problem.meta`).
-
-    Not readable: empty, too long, or no such function in it (nothing is run). Else ``reason``
+    ``meta``: ``prompt``, the imports, helpers and header given; ``entry_point``, the name of the
+    function to write; ``test``, which defines ``check(candidate)`` or asserts at once.
+    Not readable: too long, or no such function in it (nothing is run). Else ``reason``
     is "" or what ended the tests: "AssertionError", "time", "ended", "SyntaxError".
-    Raises :class:`SandboxError` where code cannot be run safely.
+    Raises SandboxError where code cannot be run safely.
     """
     name = meta["entry_point"]
-    if not text.strip():
-        return Score(False, False, "empty")
     if len(text) > LONGEST:
         return Score(False, False, "too long")
     code = extract(text, meta["prompt"], name)
     if code is None:
         return Score(False, False, "no code")
     # The prompt alone must run too: it is a header with a docstring, so it is a whole function.
-    outcome = run(Program(meta["prompt"], code, name, meta["test"]), limits)
+    outcome = run(Program(meta["prompt"], code, name, meta["test"]))
     return Score(outcome.passed, True, outcome.reason)
-
-
-def check_problem(problem: Problem) -> None:
-    """Raise :class:`ConfigError` unless the known solution passes its own tests."""
-    program = Program(
-        problem.prompt, problem.prompt + problem.solution, problem.name, problem.tests
-    )
-    outcome = run(program)
-    if not outcome.passed:
-        raise ConfigError(
-            f"{problem.id}: the given solution fails its own tests ({outcome.reason}); mend the "
-            "row, or leave it out"
-        )
 
 
 def extract(text: str, prompt: str, name: str) -> str | None:
     """The program in a response: what defines ``name``, or continues ``prompt``; None if neither.
 
-    What stands before a closing thinking mark is passed over. Of several fences the last that
-    defines the function counts, whatever other functions there are. Without a fence, the text from
-    the first import or definition up to the first line that is no code. A fence or text that only
-    has indented lines is the function's body, cut at the first line that is not indented.
+    Of several fences the last that defines the function counts, whatever other functions there
+    are. Without a fence, the text from the first import or definition up to the first line that is
+    no code. A fence or text that only has indented lines is the function's body, cut at the first
+    line that is not indented.
     """
-    shown = text.rsplit(_THINKING, 1)[-1]
-    fences = _fences(shown)
+    fences = _fences(text)
     for fence in reversed(fences):
         if _defines(fence, name):
             return textwrap.dedent(fence)
     if fences:
         return _continued(fences[-1], prompt)
-    if _defines(shown, name):
-        first = _FIRST.search(textwrap.dedent(shown))
-        return _without_prose(textwrap.dedent(shown)[first.start() :]) if first else None
-    return _continued(shown, prompt)
+    if _defines(text, name):
+        first = _FIRST.search(textwrap.dedent(text))
+        return _without_prose(textwrap.dedent(text)[first.start() :]) if first else None
+    return _continued(text, prompt)
 
 
 def _fences(text: str) -> list[str]:

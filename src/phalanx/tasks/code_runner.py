@@ -41,7 +41,6 @@ from phalanx.errors import ConfigError, PhalanxError
 Way = Literal["namespaces", "filter"]
 _HERE = Path(__file__).parent
 _JAIL = _HERE / "code_jail.py"
-_SETUP_FAILED = 97  # as in code_jail.py, which cannot be imported where it is not Linux
 _PATIENCE = 10.0  # seconds for a launcher to end after it was told to
 
 

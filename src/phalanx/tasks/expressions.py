@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from phalanx.tasks.reading import boxes
+from phalanx.tasks.reading import STATED, ascii_digit, boxes
 
-_STATED = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)[*_]*", re.IGNORECASE)
 _MATHS = re.compile(r"\$\$?(.+?)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _LONGEST = 2_000
 """Characters; a longer answer is noise, and slow to parse."""
@@ -22,8 +21,8 @@ def read_expression(text: str) -> str:
     text = "".join(map(_plain, text))
     found = [(start, content.strip()) for start, content in boxes(text)]
     found += [(match.start(), match[1].strip()) for match in re.finditer(r"####([^\n]*)", text)]
-    for match in _STATED.finditer(text):
-        rest = text[match.end() : match.end() + _LONGEST].lstrip()
+    for match in STATED.finditer(text):
+        rest = text[match.end() : match.end() + _LONGEST].lstrip("*_").lstrip()
         line = re.split(r"\n|[.!?](?:\s|$)", rest, maxsplit=1)[0]
         if "\\boxed" not in line and (stated := _inside(line)):
             found.append((match.start(), stated))
@@ -39,12 +38,9 @@ def read_expression(text: str) -> str:
 
 def _plain(character: str) -> str:
     """Digits of any script as 0 to 9, and raised ones as a power."""
-    value = unicodedata.decimal(character, None)
-    if value is not None:
-        return str(value)
     raised = unicodedata.decomposition(character).startswith("<super>")
     power = unicodedata.digit(character, None) if raised else None
-    return character if power is None else f"^{{{power}}}"
+    return ascii_digit(character) if power is None else f"^{{{power}}}"
 
 
 def _inside(line: str) -> str:

@@ -46,6 +46,14 @@ def maybe(fields: Fields, *names: str) -> str:
     return ""
 
 
+def raw(fields: Fields, name: str) -> str:
+    """The text of a field as it stands, with every space. Raises BadItem where it has none."""
+    value = fields.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise BadItem(f"{name} must be a text that is not empty, got {value!r:.60}")
+    return value
+
+
 def nested(fields: Fields, name: str) -> Any:
     """A list or an object: as it is, or as JSON in a text. None where absent or empty."""
     value = fields.get(name)

@@ -2,8 +2,8 @@
 
 Two forms. ``{prompt, choices, answer}``: one option fills all blanks (Sparta's), match ``choice``.
 The published one, ``source``, ``relation``, ``target``, ``blanks``, ``options`` and ``golds``:
-each blank has options of its own, match ``blanks``; right is full credit, and the score's value is
-the share of blanks that are right (partial credit). The number of blanks is the domain.
+each blank has options of its own, match ``blanks``; right where all are. The number of blanks is
+the domain.
 """
 
 from __future__ import annotations

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from phalanx.tasks import checked, com2, gpqa, gsm8k, kcross, maths, medqa, mmlu, normad, truthfulqa
+from phalanx.tasks import (
+    com2,
+    gpqa,
+    gsm8k,
+    humaneval,
+    ifeval,
+    kcross,
+    maths,
+    medqa,
+    mmlu,
+    normad,
+    truthfulqa,
+)
 from phalanx.tasks.fields import Fields
 from phalanx.tasks.items import TaskItem
 
@@ -23,8 +35,8 @@ READERS: dict[str, Reader] = {
     "normad_country": partial(normad.read, context="country"),
     "normad_value": partial(normad.read, context="value"),
     "normad_rot": partial(normad.read, context="rot"),
-    "humaneval": checked.read_humaneval,
-    "ifeval": checked.read_ifeval,
+    "humaneval": humaneval.read,
+    "ifeval": ifeval.read,
     "com2": com2.read,
     "truthfulqa": truthfulqa.read_letter,
     "truthfulqa_mc1": partial(truthfulqa.read, form="mc1"),

@@ -18,19 +18,17 @@ _ROUNDING = 1e-9
 def score_sums(sums: Sequence[float | None], item: TaskItem) -> Score:
     """Score the sums (nats) of ``item.choices``, in their order.
 
-    mc1: right where the one true choice is likelier than every other. mc2: the value is the
-    probability of the true choices, normalised over all; right where it is above a half. Not
-    readable where a sum is missing or not finite, or where the likeliest choices (mc2: all) tie.
+    mc1: right where the one true choice is likelier than every other. mc2: right where the true
+    choices have more than half of the probability, normalised over all. Not readable where a sum
+    is missing or not finite, or where the likeliest choices (mc2: all) tie.
     Raises ValueError for another number of sums than choices.
     """
     reason = _trouble(sums, item)
     if reason:
         return Score(False, False, reason)
     if item.match == "mc1":
-        right = most_likely(sums, item) == item.answer
-        return Score(right, True, value=float(right))
-    mass = true_mass(sums, item)
-    return Score(mass - 0.5 > _ROUNDING, True, value=mass)
+        return Score(most_likely(sums, item) == item.answer, True)
+    return Score(true_mass(sums, item) - 0.5 > _ROUNDING, True)
 
 
 def answer_of(sums: Sequence[float | None], item: TaskItem) -> str:

@@ -12,7 +12,7 @@ from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
 from phalanx.rows import Table, read_rows
 from phalanx.sources import BUILTIN, read_instructions
-from phalanx.tasks import equivalence
+from phalanx.tasks import code_runner, equivalence
 from phalanx.tasks.fields import BadItem
 from phalanx.tasks.items import BY_LIKELIHOOD, CHECKED, TaskItem
 from phalanx.tasks.kinds import READERS
@@ -28,7 +28,8 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
     ``builtin:skills`` without a limit gives 50 of each domain. A file's items keep its order.
     Raises :class:`ConfigError` for rows without an instruction or an answer, or with an answer
     that the way of matching could never find (all are listed), and for a kind that nothing here
-    can score yet; MissingPackage for a kind that needs a package which is not there.
+    can score yet; MissingPackage for a kind that needs a package which is not there; SandboxError
+    for kind humaneval where code cannot be run safely.
     """
     if settings.kind:
         return _of_kind(settings, seed)
@@ -59,6 +60,8 @@ def _of_kind(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
         )
     if settings.kind == "math":
         equivalence.require()
+    if settings.kind == "humaneval":
+        code_runner.isolation()  # before any member is asked
     items = read_items(read_rows(settings.source), settings.kind, settings.name)
     if settings.match == "number":
         items = [replace(item, match="number") for item in items]

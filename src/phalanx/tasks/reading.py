@@ -18,7 +18,8 @@ _NUMBER = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SENTENCE = 500
 """Characters in which a statement gives its number."""
-_STATED = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
+STATED = re.compile(r"\banswer(?:\s+is\b\s*:?|\s*:)", re.IGNORECASE)
+"""What stands before a stated answer."""
 
 
 def read_number(text: str) -> str:
@@ -35,7 +36,7 @@ def read_number(text: str) -> str:
     boxed = last_boxed(plain)
     if boxed is not None:
         return _last(_numbers(boxed))
-    for match in reversed(list(_STATED.finditer(plain))):
+    for match in reversed(list(STATED.finditer(plain))):
         sentence = re.split(r"\n\s*\n|[.!?](?:\s|$)", plain[match.end() :].lstrip(), maxsplit=1)[0]
         found = _last(_numbers(sentence))
         if found:
@@ -45,12 +46,13 @@ def read_number(text: str) -> str:
 
 def _plain_numbers(text: str) -> str:
     """The text with LaTeX's ways of writing numbers replaced by plain ones."""
-    plain = "".join(map(_ascii_digit, unicodedata.normalize("NFKC", text)))
+    plain = "".join(map(ascii_digit, unicodedata.normalize("NFKC", text)))
     plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$")
     return re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 ", plain)
 
 
-def _ascii_digit(character: str) -> str:
+def ascii_digit(character: str) -> str:
+    """A digit of any script as one of 0 to 9; anything else as it is."""
     value = unicodedata.decimal(character, None)
     return character if value is None else str(value)
 
@@ -133,7 +135,7 @@ def read_stated_number(text: str) -> str:
         found.append((start, _without_units(content), True))
     for match in re.finditer(r"####([^\n]*)", plain):
         found.append((match.start(), match[1], False))
-    for match in _STATED.finditer(plain):
+    for match in STATED.finditer(plain):
         rest = plain[match.end() : match.end() + _SENTENCE].lstrip(" \t\n*_:")
         sentence = re.split(r"\n|[.!?](?:\s|$)", rest, maxsplit=1)[0]
         if "\\boxed" not in sentence and _NUMBER.search(sentence):

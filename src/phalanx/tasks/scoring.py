@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from phalanx.collective.ownwords import answer_alone
 from phalanx.errors import ConfigError
 from phalanx.tasks import equivalence
 from phalanx.tasks.expressions import read_expression
@@ -20,39 +21,32 @@ _LABEL = re.compile(r"^(?:the )?(?:final |correct )?answer(?: is\b ?:?| ?:)")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``readable`` is False where no answer could be found; ``reason`` says why.
-
-    ``value``, from 0 to 1, is set where an answer can be right in part; see :attr:`worth`.
-    """
+    """``readable`` is False where no answer could be found; ``reason`` says why."""
 
     correct: bool
     readable: bool
     reason: str = ""
-    value: float | None = None
-
-    @property
-    def worth(self) -> float:
-        """What the answer counts in a mean: its value, or 1 where it is right."""
-        return float(self.correct) if self.value is None else self.value
 
 
 def score(text: str, item: TaskItem) -> Score:
-    """Score one response; :func:`normalise` says what is compared.
+    """Score one response without its reasoning; :func:`normalise` says what is compared.
 
     Raises ConfigError for an item that is not scored by its text (likelihoods, a judge).
     """
-    if not text.strip():
+    shown = answer_alone(text)
+    if not shown.strip():
         return Score(False, False, "empty")
     if item.match in CHECKED:
-        return _checked(text, item)
-    found, wanted = normalise(text, item), _wanted(item)
+        return _checked(shown, item)
+    way = _way(item)
+    found = way.read(shown, item)
     if not found:
-        return Score(False, False, _way(item).unreadable)
-    return _way(item).compare(found, wanted)
+        return Score(False, False, way.unreadable)
+    return way.compare(found, _wanted(item))
 
 
 def normalise(text: str, item: TaskItem) -> str:
-    """The answer in ``text`` as it is compared, "" where there is none.
+    """The answer in ``text`` as it is compared, "" where there is none; never in its reasoning.
 
     exact: without case, extra space, punctuation around it and one leading label; contains: the
     same with the label; number, stated_number, choice, label, blanks and math: see
@@ -61,7 +55,7 @@ def normalise(text: str, item: TaskItem) -> str:
     """
     if item.match in CHECKED:
         return ""
-    return _way(item).read(text, item)
+    return _way(item).read(answer_alone(text), item)
 
 
 def _checked(text: str, item: TaskItem) -> Score:
@@ -122,13 +116,6 @@ def _within(found: str, wanted: str) -> Score:
     return Score(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", found) is not None, True)
 
 
-def _each_blank(found: str, wanted: str) -> Score:
-    """Right where all are; the value is the share that is."""
-    pairs = list(zip(found.split("; "), wanted.split("; "), strict=True))
-    right = sum(one == other for one, other in pairs)
-    return Score(right == len(pairs), True, value=right / len(pairs))
-
-
 def _equal(found: str, wanted: str) -> Score:
     verdict = equivalence.compare(wanted, found)
     if verdict in ("time limit", "fault"):
@@ -143,6 +130,6 @@ WAYS: dict[Match, _Way] = {
     "stated_number": _Way(lambda text, item: read_stated_number(text), _same, "no number"),
     "choice": _Way(_letter, _same, "no choice"),
     "label": _Way(_label, _same, "no label"),
-    "blanks": _Way(_blanks, _each_blank, "not all blanks"),
+    "blanks": _Way(_blanks, _same, "not all blanks"),
     "math": _Way(lambda text, item: read_expression(text), _equal, "no expression"),
 }
