@@ -9,10 +9,10 @@ from typing import Any
 from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
+from phalanx.config.staging import joining
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger
-from phalanx.methods.moaa import joining
 from phalanx.tasks import (
     BY_LIKELIHOOD,
     Score,

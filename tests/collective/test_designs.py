@@ -178,8 +178,8 @@ def test_only_trials_on_the_most_items_can_be_chosen():
     ],
 )
 def test_settings_make_the_design_whatever_they_held(design):
+    from phalanx.config.mixing import proposers_of
     from phalanx.config.schema import Config
-    from phalanx.pool import proposers_of
 
     before = MixtureSettings(proposers=["eve"], per_layer=[["eve"]], layers=5, samples=4)
     config = Config(mixture=design.settings(before))

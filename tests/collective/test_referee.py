@@ -355,7 +355,7 @@ def test_a_protocol_that_the_member_cannot_follow_is_refused(protocol):
 
 
 def test_an_unknown_judge_is_refused():
-    with pytest.raises(ConfigError, match="no member is named 'zoe'"):
+    with pytest.raises(ConfigError, match="ranking: no member is named zoe"):
         rank("zoe", Asked(script()))
 
 

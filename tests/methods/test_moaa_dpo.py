@@ -43,7 +43,7 @@ def compared(asked, start=None, students=None, **sections):
     students = students or [StudentSettings(name="dan"), StudentSettings(name="eve")]
     sections.setdefault("reward", {"samples": 3})
     config = settings(**sections)
-    return compare(start or iteration(), students, members(), (), asked, config)
+    return compare(start or iteration(), students, members(), asked, config)
 
 
 def transcript(asked, result) -> str:
@@ -139,7 +139,7 @@ def test_each_student_is_ranked_by_its_own_reward():
     ]
     pool = (*members(), *members(["rob"], rob="reward"))
     config = settings(reward={"samples": 4})
-    result = compare(iteration(4), students, pool, (), asked, config)
+    result = compare(iteration(4), students, pool, asked, config)
     assert {pair.chosen_member for pair in result.pairs} == {"dan", "eve"}
     kept = [pair for pair in result.pairs if not pair.drop]
     assert {"good" in p.chosen for p in kept if p.chosen_member == "dan"} == {True}

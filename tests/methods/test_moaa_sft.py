@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.methods.moaa_sft import demonstrate
-from phalanx.pool import students_of
 from phalanx.progress import Silent
 from phalanx.types import Instruction, Iteration, Member, Message, Standing
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from phalanx.collective.ownwords import answer_alone, split_reasoning
 from phalanx.collective.templates import fence, fill, load_template
 from phalanx.config.base import sampling
-from phalanx.config.mixing import proposers_of
+from phalanx.config.mixing import named, proposers_of
 from phalanx.config.schema import Config, MixtureSettings
 from phalanx.config.schema_moaa import ProposalSettings
 from phalanx.errors import ConfigError
@@ -33,8 +34,8 @@ class Mixture:
 
     >>> ada, bob = (Member(name, "base") for name in ("ada", "bob"))
     >>> mixture = Mixture(((ada, bob),), ada, MixtureSettings(samples=2))
-    >>> [member.name for member in mixture.members], mixture.num_requests
-    (['ada', 'bob'], 5)
+    >>> [member.name for member in mixture.members]
+    ['ada', 'bob']
     """
 
     layers: tuple[tuple[Member, ...], ...]
@@ -46,11 +47,6 @@ class Mixture:
         """The teachers: every member of the mixture once, proposers first, in their order."""
         everybody = [member for layer in self.layers for member in layer]
         return tuple(dict.fromkeys([*everybody, self.aggregator]))
-
-    @property
-    def num_requests(self) -> int:
-        """Requests for one answer where nothing fails."""
-        return sum(map(len, self.layers)) * self.settings.samples + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +102,10 @@ def mixture_from(config: Config, members: Sequence[Member], joined: Sequence[str
     not among the members, or no aggregator is named.
     """
     settings = config.mixture
-    known = {member.name: member for member in members}
-    layers = [list(dict.fromkeys([*layer, *joined])) for layer in proposers_of(config)]
+    layers = proposers_of(config, joined)
     if not settings.aggregator:
         raise ConfigError("mixture.aggregator is not set; name the member that writes the answer")
-    named = dict.fromkeys([name for layer in layers for name in layer] + [settings.aggregator])
-    unknown = [name for name in named if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"mixture: no member is named {', '.join(unknown)}; there are {', '.join(known)}"
-        )
+    known = named([*chain(*layers), settings.aggregator], members, "mixture")
     empty = [str(number) for number, layer in enumerate(layers, start=1) if not layer]
     if empty:
         raise ConfigError(
@@ -210,16 +200,18 @@ def mix(
     lead = f"{phase} " if phase else ""
     courses = [_Course(tuple(turns)) for turns in conversations]
     for number, layer in enumerate(mixture.layers, start=1):
-        asked = [
-            (course, member, sample)
-            for course in courses
-            if not course.reason
-            for member in layer
-            for sample in range(settings.samples)
+        going = [course for course in courses if not course.reason]
+        slots = [(member, sample) for member in layer for sample in range(settings.samples)]
+        told = [_told(course, template, place, number) for course in going]
+        requests = [
+            _request(member, turns, settings.propose, shown, place, sample, "propose")
+            for turns, shown in told
+            for member, sample in slots
         ]
-        requests = _layer_requests(asked, settings, template, place, number)
-        replies = ask(f"{lead}propose {number}", requests) if requests else []
-        _take_proposals(asked, replies, settings, number)
+        replies = iter(ask(f"{lead}propose {number}", requests) if requests else [])
+        for course in going:
+            made = [Proposal(number, m.name, sample, next(replies)) for m, sample in slots]
+            _take_proposals(course, made, settings, number)
     going = [course for course in courses if not course.reason]
     told = [_told(course, template, place, len(mixture.layers) + 1) for course in going]
     requests = [
@@ -241,45 +233,19 @@ def _told(
     return _with_proposals(course, template, seed), shown
 
 
-def _layer_requests(
-    asked: Sequence[tuple[_Course, Member, int]],
-    settings: MixtureSettings,
-    template: str,
-    place: tuple,
-    layer: int,
-) -> list[Request]:
-    told: dict[int, tuple[tuple[Message, ...], tuple[str, ...]]] = {}
-    requests = []
-    for course, member, sample in asked:
-        if id(course) not in told:  # the same for everybody in the layer
-            told[id(course)] = _told(course, template, place, layer)
-        turns, shown = told[id(course)]
-        requests.append(_request(member, turns, settings.propose, shown, place, sample, "propose"))
-    return requests
-
-
 def _take_proposals(
-    asked: Sequence[tuple[_Course, Member, int]],
-    replies: Sequence[Response],
-    settings: MixtureSettings,
-    layer: int,
+    course: _Course, made: Sequence[Proposal], settings: MixtureSettings, layer: int
 ) -> None:
-    """Give each conversation its proposals, and end those that have too few."""
-    made: dict[int, list[Proposal]] = {}
-    courses = {id(course): course for course, _, _ in asked}
-    for (course, member, sample), reply in zip(asked, replies, strict=True):
-        made.setdefault(id(course), []).append(Proposal(layer, member.name, sample, reply))
-    for key, proposals in made.items():
-        course = courses[key]
-        course.proposals += proposals
-        course.shown = tuple(proposal for proposal in proposals if proposal.usable)
-        # Without any there is nothing to aggregate, whatever the minimum.
-        least = max(settings.min_proposals, 1)
-        if len(course.shown) < least:
-            course.reason = (
-                f"too_few_proposals: layer {layer} has {len(course.shown)} usable of "
-                f"{len(proposals)}, and mixture.min_proposals is {least}"
-            )
+    """Give a conversation its proposals of a layer, and end it where they are too few."""
+    course.proposals += made
+    course.shown = tuple(proposal for proposal in made if proposal.usable)
+    # Without any there is nothing to aggregate, whatever the minimum.
+    least = max(settings.min_proposals, 1)
+    if len(course.shown) < least:
+        course.reason = (
+            f"too_few_proposals: layer {layer} has {len(course.shown)} usable of {len(made)}, and "
+            f"mixture.min_proposals is {least}"
+        )
 
 
 def _mixed(course: _Course, reply: Response | None) -> Mixed:

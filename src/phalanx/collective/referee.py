@@ -32,7 +32,7 @@ from phalanx.collective.ranking import (
     Verdict,
     tournament,
 )
-from phalanx.config.mixing import MOA
+from phalanx.config.mixing import MOA, named
 from phalanx.config.schema import AggregateSettings, Config, JudgeSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
@@ -90,10 +90,7 @@ def rank_by(
     if judge == MOA:
         panel = panel_from(config, members)
         return _by_duels(gathered, ByPanel(panel, ask, place), judge, config, place)
-    member = {member.name: member for member in members}.get(judge)
-    if member is None:
-        names = ", ".join(member.name for member in members)
-        raise ConfigError(f"no member is named {judge!r} to rank responses; there are {names}")
+    member = named([judge], members, "ranking")[judge]
     settings = _settings(member, config.judge)
     if settings.protocol == "pairwise":
         by_judge = ByJudge(member, settings, ask, place)

@@ -1,10 +1,13 @@
-"""Who mixes and who learns, by name, from the settings alone."""
+"""Who mixes and who learns, by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from phalanx.config.schema import Config, MemberSettings, StudentSettings
+from phalanx.errors import ConfigError
+from phalanx.types import Member
 
 MIXTURE = "mixture"
 """The name under which a mixture is measured and writes, and the builder of its answers."""
@@ -37,17 +40,21 @@ def students_of(config: Config) -> tuple[StudentSettings, ...]:
     return tuple(StudentSettings(name=name) for name in names if name not in mixing)
 
 
-def proposers_of(config: Config) -> tuple[tuple[str, ...], ...]:
-    """Names of the proposers of each layer before the aggregator."""
+def proposers_of(config: Config, joined: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
+    """Names of the proposers of each layer before the aggregator, each once in a layer.
+
+    Who has ``joined`` proposes in all of them, too.
+    """
     settings = config.mixture
-    if settings.per_layer:
-        return tuple(tuple(layer) for layer in settings.per_layer)
-    names = tuple(settings.proposers)
-    if not names:
-        students = {student.name for student in config.moaa.students}
-        every = [m.name for m in pool_settings(config) if "contest" in m.roles]
-        names = tuple(name for name in every if name not in students)
-    return (names,) * (settings.layers - 1)
+    layers = settings.per_layer
+    if not layers:
+        names = settings.proposers
+        if not names:
+            students = {student.name for student in config.moaa.students}
+            every = [m.name for m in pool_settings(config) if "contest" in m.roles]
+            names = [name for name in every if name not in students]
+        layers = [names] * (settings.layers - 1)
+    return tuple(tuple(dict.fromkeys([*layer, *joined])) for layer in layers)
 
 
 def teachers_of(config: Config) -> tuple[str, ...]:
@@ -57,6 +64,20 @@ def teachers_of(config: Config) -> tuple[str, ...]:
     """
     names = dict.fromkeys([*chain(*proposers_of(config)), config.mixture.aggregator])
     return tuple(name for name in names if name)
+
+
+def named(names: Iterable[str], members: Sequence[Member], where: str) -> dict[str, Member]:
+    """All members by their names. Raises ConfigError where some of ``names`` are none's.
+
+    ``where`` is the setting that has the names.
+    """
+    known = {member.name: member for member in members}
+    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"{where}: no member is named {', '.join(unknown)}; there are {', '.join(known)}"
+        )
+    return known
 
 
 def longest_answer(config: Config, data: str) -> tuple[str, int]:

@@ -24,10 +24,12 @@ from phalanx.config.rules_moaa import (
     check_rewards,
     check_unused,
     check_whole,
+    holds,
+    prompt_leaves_room,
 )
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_vllm import check_vllm
-from phalanx.config.schema import Config, MemberSettings, OptimiserSettings
+from phalanx.config.schema import Config, MemberSettings
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
 """Bases that need no download, and their number of parameters."""
@@ -35,8 +37,6 @@ BUILTIN_INSTRUCTIONS = ("skills",)
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 HUB_DATA = re.compile(HUB_ID.pattern + r"(:[\w.-]+)?")
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-PROMPT_ROOM = 64
-"""Tokens that a short prompt takes; only used to warn."""
 
 
 def faults(config: Config, *, complete: bool = True, purpose: Purpose = "run") -> list[str]:
@@ -419,29 +419,14 @@ def _reputations(config: Config) -> Iterator[Fault]:
 
 
 def _lengths(config: Config) -> Iterator[Fault]:
-    yield from _prompt_leaves_room(("train",), config.train)
+    yield from prompt_leaves_room(("train",), config.train)
     if config.pool.recruit:
-        yield from _prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
+        yield from prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
     if config.method == "moaa":
         return  # responses have lengths of their own there: rules_moaa
-    train, longest = config.train, config.answer.max_new_tokens
-    if train.method != "none" and train.max_length < longest + PROMPT_ROOM:
-        yield Fault(
-            ("train", "max_length"),
-            f"{train.max_length} tokens do not hold a response of answer.max_new_tokens = "
-            f"{longest} and its prompt; such pairs are dropped and counted",
-            "note",
-        )
-
-
-def _prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Fault]:
-    prompt, total = settings.max_prompt_length, settings.max_length
-    if prompt is not None and prompt >= total:
-        yield Fault(
-            (*path, "max_prompt_length"),
-            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
-            f"{total}; make max_prompt_length smaller or max_length larger",
-        )
+    if config.train.method != "none":
+        longest = config.answer.max_new_tokens
+        yield from holds("train", config.train, "answer.max_new_tokens", longest)
 
 
 def _tasks(config: Config) -> Iterator[Fault]:

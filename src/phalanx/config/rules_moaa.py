@@ -26,6 +26,7 @@ from phalanx.config.schema import (
     MemberSettings,
     MixtureSettings,
     MoaaSettings,
+    OptimiserSettings,
     StudentSettings,
 )
 
@@ -371,32 +372,39 @@ def _own_judge(config: Config, ranker: str, path: Path) -> Iterator[Fault]:
 
 def _lengths(config: Config) -> Iterator[Fault]:
     """Examples that are longer than what training holds."""
+    yield from prompt_leaves_room(("sft",), config.sft)
     train, stages = config.train, config.moaa.stages
-    prompt, total = config.sft.max_prompt_length, config.sft.max_length
-    if prompt is not None and prompt >= total:
-        yield Fault(
-            ("sft", "max_prompt_length"),
-            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
-            f"{total}; make max_prompt_length smaller or max_length larger",
-        )
     if train.method == "none":
         return
     students = students_of(config)
     learned = [s.data for s in students if s.data != "none"] if students else [MIXTURE]
     for key, written in dict.fromkeys(longest_answer(config, data) for data in learned):
-        if "sft" in stages and total < written + PROMPT_ROOM:
-            yield _too_short("sft", total, key, written)
-    written = config.reward.sample.max_new_tokens
-    if "dpo" in stages and train.max_length < written + PROMPT_ROOM:
-        yield _too_short("train", train.max_length, "reward.sample.max_new_tokens", written)
+        if "sft" in stages:
+            yield from holds("sft", config.sft, key, written)
+    if "dpo" in stages:
+        written = config.reward.sample.max_new_tokens
+        yield from holds("train", train, "reward.sample.max_new_tokens", written)
 
 
-def _too_short(section: str, length: int, key: str, written: int) -> Fault:
-    text = (
-        f"{length} tokens do not hold a response of {key} = {written} and its prompt; such "
-        "examples are dropped and counted"
-    )
-    return Fault((section, "max_length"), text, "note")
+def prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Fault]:
+    """A prompt as long as it may be, and still a response."""
+    prompt, total = settings.max_prompt_length, settings.max_length
+    if prompt is not None and prompt >= total:
+        yield Fault(
+            (*path, "max_prompt_length"),
+            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
+            f"{total}; make max_prompt_length smaller or max_length larger",
+        )
+
+
+def holds(section: str, settings: OptimiserSettings, key: str, written: int) -> Iterator[Fault]:
+    """A response as long as ``key`` lets it be, ``written`` tokens, and a short prompt."""
+    if settings.max_length < written + PROMPT_ROOM:
+        text = (
+            f"{settings.max_length} tokens do not hold a response of {key} = {written} and its "
+            "prompt; such examples are dropped and counted"
+        )
+        yield Fault((section, "max_length"), text, "note")
 
 
 def check_whole(config: Config) -> Iterator[Fault]:

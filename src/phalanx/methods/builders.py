@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from phalanx.collective.conversation import Answer, Answerer, Asked, transcript
 from phalanx.collective.mixture import Mixture, answer_request, mix
 from phalanx.collective.referee import Candidate, Ranked, rank_by
-from phalanx.config.mixing import BUILDERS, MIXTURE, TEACHER, ranker_of
+from phalanx.config.mixing import BUILDERS, MIXTURE, TEACHER, named, ranker_of
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import derive_seed, derived_random
@@ -138,12 +138,7 @@ def _by_mixture(bench: Bench) -> Answerer:
 
 def _teacher_replies(wanted: Sequence[tuple[Asked, str]], bench: Bench) -> list[Response]:
     """The answers of (conversation, teacher): the same requests whichever builder asks."""
-    known = {member.name: member for member in bench.members}
-    unknown = sorted({name for _, name in wanted if name not in known})
-    if unknown:
-        raise ConfigError(
-            f"moaa.students: no member is named {', '.join(unknown)}; there are {', '.join(known)}"
-        )
+    known = named([name for _, name in wanted], bench.members, "moaa.students")
     settings = bench.config.mixture.propose
     requests = [
         answer_request(known[name], asked.turns, settings, place=bench.place)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.config.schema import Config, StudentSettings
+from phalanx.config.mixing import students_of
+from phalanx.config.schema import Config
 from phalanx.config.staging import Stage, joining, lesson, stage_of
 from phalanx.identity import derive_seed
 from phalanx.methods import moaa_dpo, moaa_sft
-from phalanx.pool import students_of
 from phalanx.sources import fresh_sample
 from phalanx.types import Ask, Instruction, Iteration, IterationResult, Member
 
@@ -49,7 +49,8 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     """One stage up to its demonstrations or pairs; learning is the loop's business."""
     stage = stage_of(config, iteration.number)
     members = mixing_members(config, iteration)
+    students = students_of(config)
+    if stage.kind == "dpo":
+        return moaa_dpo.compare(iteration, students, members, ask, config)
     joined = joining(config, iteration.number)
-    students: Sequence[StudentSettings] = students_of(config)
-    make = moaa_sft.demonstrate if stage.kind == "sft" else moaa_dpo.compare
-    return make(iteration, students, members, joined, ask, config)
+    return moaa_sft.demonstrate(iteration, students, members, joined, ask, config)

@@ -16,8 +16,9 @@ from phalanx.collective.mixture import answer_request
 from phalanx.collective.preference import keep_and_weigh, make_pair
 from phalanx.collective.ranking import Candidate, Ranked
 from phalanx.collective.referee import Rankings, rank_by
+from phalanx.config.mixing import named
 from phalanx.config.schema import Config, StudentSettings
-from phalanx.errors import ConfigError, JudgmentError
+from phalanx.errors import JudgmentError
 from phalanx.identity import content_id
 from phalanx.types import (
     Ask,
@@ -74,15 +75,14 @@ def compare(
     iteration: Iteration,
     students: Sequence[StudentSettings],
     members: Sequence[Member],
-    joined: Sequence[str],
     ask: Ask,
     config: Config,
 ) -> IterationResult:
     """One record of a pair for every student with a reward and every instruction.
 
-    Students answer as they are now; ``members``, of whom the mixture is made, rank. ``joined`` are
-    students that propose too; nobody of them judges, since they would judge themselves. Raises
-    JudgmentError for a student that has no pair because its samples failed.
+    Students answer as they are now; ``members``, of whom the mixture is made, rank. Students
+    that propose too do not judge, since they would judge themselves. Raises JudgmentError for a
+    student that has no pair because its samples failed.
     """
     place = (iteration.seed, iteration.number)
     learning = [student for student in students if student.reward != "none"]
@@ -132,12 +132,7 @@ def _sample(
     iteration: Iteration, students: Sequence[StudentSettings], ask: Ask, config: Config
 ) -> list[_Sampled]:
     """All responses of all students, in one phase."""
-    newest = {member.name: member for member in iteration.members}
-    unknown = [student.name for student in students if student.name not in newest]
-    if unknown:
-        raise ConfigError(
-            f"moaa.students: no member is named {', '.join(unknown)}; there are {', '.join(newest)}"
-        )
+    newest = named([student.name for student in students], iteration.members, "moaa.students")
     numbers = range(1, config.reward.samples + 1)
     place = (iteration.seed, iteration.number)
     asked = [(student, item) for student in students for item in iteration.instructions]

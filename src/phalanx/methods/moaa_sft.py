@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phalanx.collective.conversation import Repair, Turn, converse
-from phalanx.collective.mixture import mixture_from, sampling
-from phalanx.config.mixing import MIXTURE, USER_TURN_TOKENS, rewriter_of
+from phalanx.collective.mixture import mixture_from
+from phalanx.config.base import sampling
+from phalanx.config.mixing import MIXTURE, USER_TURN_TOKENS, named, rewriter_of, teachers_of
 from phalanx.config.schema import Config, StudentSettings
-from phalanx.errors import ConfigError, JudgmentError
+from phalanx.errors import JudgmentError
 from phalanx.identity import content_id
 from phalanx.methods.builders import Bench, builder_of
 from phalanx.types import Ask, Demonstration, Iteration, IterationResult, Member
@@ -34,8 +35,7 @@ def demonstrate(
     reason why not. Raises JudgmentError where a builder made no row that can be learned.
     """
     mixture = mixture_from(config, members, joined)
-    teachers = tuple(member.name for member in mixture_from(config, members).members)
-    bench = Bench(iteration, mixture, members, ask, config, teachers)
+    bench = Bench(iteration, mixture, members, ask, config, teachers_of(config))
     repair = _repair(members, bench, config)
     built: dict[str, list[Demonstration]] = {}
     names = list(dict.fromkeys(s.data for s in students if s.data != "none"))
@@ -64,10 +64,8 @@ def demonstrate(
 
 
 def _repair(members: Sequence[Member], bench: Bench, config: Config) -> Repair:
-    known = {member.name: member for member in members}
     name = rewriter_of(config)
-    if name not in known:
-        raise ConfigError(f"moaa.rewriter: no member is named {name}; there are {', '.join(known)}")
+    known = named([name], members, "moaa.rewriter")
     settings = config.mixture.aggregate
     shortest = min(settings.max_new_tokens, USER_TURN_TOKENS)
     want = sampling(settings.model_copy(update={"max_new_tokens": shortest}))

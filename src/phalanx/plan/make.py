@@ -169,11 +169,6 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
     contestants = pool.contestants(members)
-    evaluations = items * (1 + math.ceil(config.iterations / config.evaluate.every))
-    evaluated = math.ceil(sum(demand.requests for demand in measuring))
-    if duels:  # every contestant, every time: at most
-        of_mixture = sum(d.requests for d in measuring if d.purpose != "evaluate")
-        evaluated = evaluations * len(contestants) + math.ceil(of_mixture)
     judged = any(d.purpose == "judge" and d.written for one in rounds for d in one.demands)
     return Plan(
         config=config,
@@ -187,7 +182,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         rounds=rounds,
         work=work_of(config, members, tokens) if duels else None,
         evaluation_items=items,
-        evaluation_requests=evaluated,
+        evaluation_requests=math.ceil(sum(demand.requests for demand in measuring)),
         bases=tuple(bases),
         placement=placement,
         endpoints=endpoints,

@@ -20,9 +20,11 @@ from phalanx.config.mixing import (
     longest_answer,
     panel_of,
     pool_settings,
+    proposers_of,
     ranker_of,
     rewriter_of,
     selector_of,
+    students_of,
     teachers_of,
     verdict_of,
 )
@@ -37,7 +39,7 @@ from phalanx.plan.rounds import (
     writing,
 )
 from phalanx.plan.work import duel_rounds, judging, trained
-from phalanx.pool import measured, proposers_of, students_of
+from phalanx.pool import measured
 from phalanx.types import Member
 
 AGGREGATE_TOKENS = 150
@@ -77,11 +79,6 @@ def rounds_of(
         stages.sft(count, joined) if kind == "sft" else stages.dpo(count)
         for (kind, joined), count in counts.items()
     )
-
-
-def layers_of(config: Config, joined: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
-    """Proposers of each layer; who has joined proposes in all of them."""
-    return tuple(tuple(dict.fromkeys([*layer, *joined])) for layer in proposers_of(config))
 
 
 def rankers_of(config: Config) -> Iterator[str]:
@@ -180,7 +177,7 @@ class _Stages:
     def sft(self, count: int, joined: tuple[str, ...]) -> Round:
         config, number = self.config, self.instructions("sft")
         builders = {student.data for student in self.students} - {"none"}
-        layers, prompt = layers_of(config, joined), self.conversation(self.later / 2)
+        layers, prompt = proposers_of(config, joined), self.conversation(self.later / 2)
         alone = self.conversation(self.later / 2, "best_of")
         demands: list[Demand] = []
         if MIXTURE in builders:
@@ -366,7 +363,7 @@ def measuring_of(
         count = items * (1 + _new_versions(config, member, learning))
         demands.append(writing(member.name, "evaluate", count, both, most))
     if config.evaluate.mixture and config.mixture.aggregator:
-        demands += mixing(config, layers_of(config), items, both, most, "evaluate ")
+        demands += mixing(config, proposers_of(config), items, both, most, "evaluate ")
         demands += _measured_again(config, learning, items, both)
     return tuple(demands)
 
@@ -402,7 +399,7 @@ def _measured_again(
             return
     for number in measured:
         joined = joining(config, number + 1) if moaa else ()
-        layers = layers_of(config, joined)
+        layers = proposers_of(config, joined)
         new = learning & {*teachers_of(config), *joined}
         if new:
             last_tokens = config.evaluate.max_new_tokens

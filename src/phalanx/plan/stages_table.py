@@ -6,11 +6,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.config.mixing import panel_of, ranker_of, rewriter_of, selector_of, verdict_of
+from phalanx.config.mixing import (
+    panel_of,
+    proposers_of,
+    ranker_of,
+    rewriter_of,
+    selector_of,
+    students_of,
+    verdict_of,
+)
 from phalanx.plan.make import Plan
 from phalanx.plan.rounds import Demand, Round, all_demands
-from phalanx.plan.stages import layers_of
-from phalanx.pool import students_of
 
 PURPOSES = {
     "propose": "proposals and teachers' answers",
@@ -29,7 +35,7 @@ PURPOSES = {
 def who_mixes(plan: Plan) -> list[str]:
     """Layers, aggregator, the panel of the reward, the students."""
     config = plan.config
-    settings, layers = config.mixture, layers_of(config)
+    settings, layers = config.mixture, proposers_of(config)
     samples = f", {settings.samples} samples each" if settings.samples > 1 else ""
     lines = []
     if len(set(layers)) == 1:

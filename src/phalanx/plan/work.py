@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import ceil
 
+from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config
 from phalanx.plan.rounds import (
     USUAL_SHARE,
@@ -22,7 +23,7 @@ from phalanx.plan.rounds import (
     steps_of,
     writing,
 )
-from phalanx.pool import TRAINABLE, contestants, judges, learners, students_of
+from phalanx.pool import TRAINABLE, contestants, judges, learners
 from phalanx.types import Member
 
 __all__ = ["Asked", "Work", "asked_of", "batches_of", "duel_rounds", "steps_of", "work_of"]

@@ -9,8 +9,8 @@ from typing import Any
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.rules import BUILTIN_BASES
 from phalanx.config.schema import Config
+from phalanx.config.staging import stage_of
 from phalanx.ledger import Ledger
-from phalanx.methods.moaa import stage_of
 from phalanx.pool import members_from
 from phalanx.report.moaa_records import AnswerCost, CostFacts
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phalanx.config.schema import Config
+from phalanx.config.staging import stage_of
 from phalanx.ledger import STOPPED, Ledger
 from phalanx.methods import METHODS
-from phalanx.methods.moaa import stage_of
 from phalanx.pool import TRAINABLE, learners
 from phalanx.report.accounting import PHASES
 from phalanx.report.moaa_words import stage_name
