@@ -26,6 +26,7 @@ from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import ConfigError, Interrupted, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.mixing import Chat, open_mixer
+from phalanx.progress import Silent
 from phalanx.types import Failure, Message, Response
 from phalanx.workshop import Workshop
 from tests.scripts import command, read_rows, write_pool, write_rows
@@ -256,8 +257,10 @@ def test_from_python(config):
                        {"mixture.samples": 2})  # fmt: skip
     assert [row["response"] is not None for row in rows] == [True, True, True]
     assert len(rows[0]["proposals"]) == 4
-    with pytest.raises(ConfigError, match="ending with the user"):
-        phalanx.mix(config, [[{"role": "assistant", "content": "Hello."}]])
+    with pytest.raises(ConfigError, match="prompt 2: turn 1 is of the assistant"):
+        phalanx.mix(config, ["Why?", [{"role": "assistant", "content": "Hello."}]])
+    with pytest.raises(ConfigError, match="prompt 1: turn 1 is empty"):
+        phalanx.mix(config, [" "])
     with pytest.raises(TypeError, match="list of prompts"):
         phalanx.mix(config, "Why?")
     with pytest.raises(TypeError, match="give them to load_config"):
@@ -303,6 +306,23 @@ def test_a_streamed_answer_is_recorded_and_the_same(config, tmp_path):
         assert spent(mixer.place).calls == 3
     with open_mixer(loaded, tmp_path / "b", inputs="i") as mixer:
         assert mixer.answer(turns) == streamed
+
+
+def test_streamed_answers_are_counted_and_the_news_of_their_engine_said(config, tmp_path):
+    class Telling(ScriptedEngine):
+        def news(self):
+            return ["the server asks for a pause"]
+
+    said = Silent()
+    heard: list[str] = []
+    said.say = heard.append
+    with with_engine(config, Telling(), tmp_path) as mixer:
+        mixer.place.progress = said
+        for text in ("Why?", "How?"):
+            mixer.answer((Message("user", text),), lambda piece: None)
+        asked = mixer.place.ledger.query("SELECT asked FROM phases WHERE phase = 'aggregate'")
+    assert asked == [{"asked": 2}]
+    assert heard == ["the server asks for a pause"] * 2
 
 
 def test_a_stream_that_breaks_is_asked_again(config, tmp_path):
@@ -525,4 +545,14 @@ def test_other_work_is_refused(config, tmp_path):
         mixer.answer((Message("user", "Why?"),))
     refused = pytest.raises(LedgerError, match="other inputs")
     with refused, open_mixer(loaded, tmp_path / "mix", inputs="j"):
+        pass
+
+
+def test_a_folder_of_another_version_is_refused_in_words(config, tmp_path):
+    loaded = phalanx.load_config(config, purpose="mix")
+    with open_mixer(loaded, tmp_path / "mix", inputs="i") as mixer:
+        mixer.answer((Message("user", "Why?"),))
+        mixer.place.ledger.put("config", '{"no_such_key": 1}')
+    refused = pytest.raises(LedgerError, match="made by a version of phalanx")
+    with refused, open_mixer(loaded, tmp_path / "mix", inputs="i"):
         pass

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from phalanx.api import load_config
 from phalanx.collective.designs import Design, Found, choose, front, latest
 from phalanx.config import load
+from phalanx.config.mixing import proposers_of
 from phalanx.errors import BudgetError, ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.pool import proposers_of
 from phalanx.progress import Silent
 from phalanx.report.trials import block, fragment, trials_table
 from phalanx.search import dev_items, search
@@ -491,3 +492,11 @@ resources: {{threads: 1}}
     assert all(trial.tokens > trial.calls for trial in found.trials)
     assert found.calls == sum(trial.new_calls for trial in found.trials)
     assert not any("unanswered (failed)" in trial.note for trial in found.trials)
+
+
+def test_faults_in_the_files_of_a_search_are_found_while_it_is_loaded(tmp_path):
+    tasks = tmp_path / "broken.jsonl"
+    tasks.write_text('{"instruction": "Say seven."}\n', encoding="utf-8")
+    tasks_of = [f'evaluate.tasks=[{{name: broken, source: "{tasks}", match: contains}}]']
+    with pytest.raises(ConfigError, match=r"broken\.jsonl"):
+        load_config(write_config(tmp_path), tasks_of, purpose="search")

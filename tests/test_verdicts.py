@@ -107,6 +107,35 @@ def test_the_mixture_judges_as_one(config, file, tmp_path):
     assert asked == {"criteria": 3, "assess": 12, "verdict": 6}
 
 
+def test_what_the_mixture_did_without_is_said_and_recorded(tmp_path):
+    gaps = r"""
+  - {when: ., member: bob, purpose: assess, fail: {kind: refused, message: not today}}
+  - {when: ., purpose: criteria, reply: no numbers}
+"""
+    config = write_pool(
+        tmp_path, ["ada", "bob", "cora"], RULES.replace("sampling:", "sampling:" + gaps), MORE
+    )
+    file, out = write_rows(tmp_path / "pairs.jsonl", ROWS), tmp_path / "judged"
+    done = phalanx_judge(config, file, "--protocol", "moa", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "evaluations left out: 6 of bob" in done.stdout
+    assert "criteria that could not be read: of 3 instructions" in done.stdout
+    with Ledger(run_ledger_path(out)) as ledger:
+        metrics = ledger.state(1)["metrics"]
+    assert metrics["evaluations.left_out.bob"] == 6
+    assert metrics["criteria.unreadable"] == 3
+    assert metrics["num_decided"] == 3
+
+
+def test_why_a_command_ended_early_is_recorded(config, tmp_path):
+    rows = [{"prompt": "A riddle", "response_a": "good", "response_b": "bad"}]
+    with pytest.raises(JudgmentError) as raised:
+        phalanx.judge(config, rows, out=tmp_path / "judged")
+    with Ledger(run_ledger_path(tmp_path / "judged")) as ledger:
+        (event,) = ledger.query("SELECT text FROM events WHERE kind = 'stopped'")
+    assert event["text"] == str(raised.value)
+
+
 def test_unreadable_verdicts_are_counted_and_too_many_are_refused(config, tmp_path):
     rows = [{"prompt": "A riddle", "response_a": "good", "response_b": "bad"}]
     with pytest.raises(JudgmentError, match="could not be read"):
@@ -153,6 +182,14 @@ def test_sides_may_have_other_names_and_be_conversations(config, tmp_path):
     assert made.rows[0]["instruction"] == "Why?"
 
 
+def test_conversations_may_be_spelt_like_sharegpt(config):
+    asked = {"from": "human", "value": "Why?"}
+    sides = [[asked, {"from": "gpt", "value": text}] for text in ("no", "good one")]
+    made = phalanx.judge(config, [{"prompt": [asked], "left": sides[0], "right": sides[1]}])
+    assert made.rows[0]["winner"] == "right"
+    assert made.rows[0]["instruction"] == "Why?"
+
+
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Why?"}
 SAID = {"role": "assistant", "content": "good"}
@@ -169,7 +206,8 @@ SAID = {"role": "assistant", "content": "good"}
          "does not end with the assistant"),
         ({"prompt": [{"role": "user", "content": "x"}] * 2, "chosen": "a", "rejected": "b"},
          "several turns"),
-        ({"prompt": [{"text": "x"}], "chosen": "a", "rejected": "b"}, "not {role, content}"),
+        ({"prompt": [{"text": "x"}], "chosen": "a", "rejected": "b"},
+         "prompt: turn 1 has 'text'"),
         ({"prompt": [SYSTEM, USER], "chosen": "a", "rejected": "b"}, "prompt has a system turn"),
         ({"prompt": "Why?", "chosen": [SYSTEM, USER, SAID], "rejected": "b"}, "has a system turn"),
         ({"prompt": "Why?", "chosen": [USER, SAID, USER, SAID], "rejected": "b"},
@@ -181,7 +219,7 @@ SAID = {"role": "assistant", "content": "good"}
 )  # fmt: skip
 def test_rows_that_cannot_be_judged(config, tmp_path, row, reason):
     file = write_rows(tmp_path / "pairs.jsonl", [row])
-    with pytest.raises(ConfigError, match=reason.replace("{", r"\{")):
+    with pytest.raises(ConfigError, match=reason):
         read_cases(str(file), phalanx.load_config(config, purpose="judge"))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,7 +35,8 @@ from phalanx.rows import Row, Table
 from phalanx.sources import InstructionSet, clean_text
 from phalanx.synthesis import Synthesis, Wish
 from phalanx.synthesis import synthesise as synthesise_to
-from phalanx.types import Instruction, Member, Message, Progress
+from phalanx.turns import BadTurns, looks_like_turns, read_turns
+from phalanx.types import Instruction, Member, Progress
 from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
@@ -127,7 +129,7 @@ def load_config(
     ``purpose`` is "run", "mix", "judge", "synthesise" or "search": what the configuration must
     be complete for.
     """
-    also = (content_faults,) if purpose == "run" else ()
+    also = (content_faults,) if purpose in ("run", "search") else ()
     return _config.load(source, overrides, purpose=purpose, also=also)
 
 
@@ -178,14 +180,14 @@ def mix(
     """The mixture's answers, in order: ``response`` (None without an answer), ``reason``,
     ``proposals``.
 
-    A prompt is a text, or a conversation as a list of {role, content} that ends with the user.
+    A prompt is a text, or a conversation as :func:`phalanx.turns.read_turns` reads it.
     ``line`` is its number, from 1.
     With ``out``, a folder, the same call goes on where it was stopped.
     """
     loaded = _loaded(config, overrides, "mix")
     if isinstance(prompts, str):
         raise TypeError("prompts is a list of prompts, not one text")
-    rows = tuple(_instruction(prompt, number) for number, prompt in enumerate(prompts))
+    rows = tuple(_instruction(prompt, number) for number, prompt in enumerate(prompts, start=1))
     with folder_or_scratch(out) as folder:
         given = InstructionSet("prompts", rows, lines=tuple(range(1, len(rows) + 1)))
         made = mix_file(loaded, given, folder, progress=progress, workshop=workshop)
@@ -263,13 +265,10 @@ def folder_or_scratch(out: Path | str | None) -> Iterator[Path]:
 
 def _instruction(prompt: str | Sequence[Mapping[str, str]], number: int) -> Instruction:
     """A prompt of one's own; its number keeps repeated ones apart."""
-    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    roles = [turn.get("role") for turn in turns]
-    expected = ["user", "assistant"] * (len(turns) // 2) + ["user"]
-    if roles != expected:
-        raise ConfigError(
-            f"prompt {number}: expected turns of user and assistant, beginning and ending with "
-            f"the user, got {roles}"
-        )
-    first, *later = (Message(turn["role"], clean_text(turn["content"])) for turn in turns)
+    turns = prompt if looks_like_turns(prompt) else [{"role": "user", "content": prompt}]
+    try:
+        read = read_turns(turns)
+    except BadTurns as fault:
+        raise ConfigError(f"prompt {number}: {fault}") from None
+    first, *later = (replace(turn, content=clean_text(turn.content)) for turn in read)
     return Instruction(content_id(number, first, *later), first.content, later=tuple(later))

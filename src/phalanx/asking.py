@@ -21,9 +21,9 @@ from phalanx import pool
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config
 from phalanx.dispatch import Dispatcher
-from phalanx.errors import ConfigError, Interrupted, LedgerError
+from phalanx.errors import ConfigError, Interrupted, LedgerError, PhalanxError
 from phalanx.identity import canonical_json, content_id
-from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger import STOPPED, Ledger, run_ledger_path
 from phalanx.progress import Silent
 from phalanx.types import Engine, Instruction, Member, Progress
 from phalanx.version import __version__
@@ -84,6 +84,16 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def stop_is_recorded(ledger: Ledger) -> Iterator[None]:
+    """Why a start ended early is for whoever looks at it later; ``status`` shows the last."""
+    try:
+        yield
+    except PhalanxError as error:
+        ledger.event(STOPPED, str(error))
+        raise
+
+
+@contextmanager
 def asking(
     config: Config,
     folder: Path | str,
@@ -117,27 +127,59 @@ def asking(
         if ledger.get("config") is not None and ledger.is_untouched():
             ledger.forget_start()
         if ledger.get("config") is None:
-            known = {
-                "config": config.model_dump_json(),
-                "inputs": inputs,
-                "method": kind,
-                "pool_order": json.dumps([member.name for member in members]),
-                "seed": str(config.seed),
-                "num_iterations": "0",
-                "engines": canonical_json(sorted({member.engine for member in members})),
-                "phalanx_version": __version__,
-                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "flags": canonical_json(dict(flags)),
-                **facts,
-            }
-            ledger.record_start(known, members, instructions)
+            known = start_facts(config, members, method=kind, inputs=inputs, iterations=0)
+            known["flags"] = canonical_json(dict(flags))
+            ledger.record_start({**known, **facts}, members, instructions)
         _refuse_other_work(ledger, folder, config, kind, flags)
         if ledger.get("inputs") != inputs:
             raise LedgerError(
                 f"{folder} was made from other inputs, or a file that its configuration names has "
                 "changed; restore them, or choose another --out"
             )
-        yield Asking(config, folder, ledger, shop, progress or Silent(), should_stop)
+        with stop_is_recorded(ledger):
+            yield Asking(config, folder, ledger, shop, progress or Silent(), should_stop)
+
+
+def start_facts(
+    config: Config, members: Sequence[Member], *, method: str, inputs: str, iterations: int
+) -> dict[str, str]:
+    """What every ledger has of its start."""
+    return {
+        "config": config.model_dump_json(),
+        "inputs": inputs,
+        "method": method,
+        "pool_order": json.dumps([member.name for member in members]),
+        "seed": str(config.seed),
+        "num_iterations": str(iterations),
+        "engines": canonical_json(sorted({member.engine for member in members})),
+        "phalanx_version": __version__,
+        "created_at": now(),
+    }
+
+
+def now() -> str:
+    """The time as ledgers have it: UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def stored_config(folder: Path, stored: str) -> Config:
+    """A configuration as a ledger has it. Raises LedgerError for one of another version."""
+    try:
+        return Config.model_validate(json.loads(stored))
+    except ValueError as error:
+        raise LedgerError(
+            f"{folder} was made by a version of phalanx whose configuration this one cannot "
+            f"read; use that version, or another folder with --out ({error})"
+        ) from None
+
+
+def refuse_changes(folder: Path, changes: Sequence[tuple[str, Any, Any]]) -> None:
+    """Raise LedgerError that names the first of the :func:`differences` there are, if any."""
+    for key, old, new in changes:
+        raise LedgerError(
+            f"{folder} was made with another configuration: {key} was {old!r} and is now {new!r}; "
+            "restore it, or choose another folder with --out"
+        )
 
 
 def _refuse_other_work(
@@ -146,12 +188,8 @@ def _refuse_other_work(
     other = ledger.get("method")
     if other != kind:
         raise LedgerError(f"{folder} is work of {other!r}, not {kind!r}; choose another --out")
-    before = Config.model_validate(json.loads(ledger.get("config") or "{}"))
-    for key, old, new in differences(before, config):
-        raise LedgerError(
-            f"{folder} was made with another configuration: {key} was {old!r} and is now {new!r}; "
-            "restore it, or choose another folder with --out"
-        )
+    before = stored_config(folder, ledger.get("config") or "{}")
+    refuse_changes(folder, differences(before, config))
     earlier = json.loads(ledger.get("flags") or "{}")
     for name, value in flags.items():
         if name in earlier and earlier[name] != value:
@@ -227,18 +265,18 @@ class Spent:
 
 def spent(place: Asking) -> Spent:
     """Everything that the ledger of this place has, failed requests included."""
-    prices = {end.name: (end.price_in, end.price_out) for end in place.config.endpoints}
-    price_of = {name: prices.get(m.endpoint, (0.0, 0.0)) for name, m in pool_members(place).items()}
+    endpoints = {end.name: end for end in place.config.endpoints}
+    behind = {name: endpoints.get(m.endpoint) for name, m in pool_members(place).items()}
     total = Spent()
     for row in place.ledger.query(
         "SELECT member, sum(attempts) AS calls, sum(num_prompt_tokens) AS read, "
         "sum(num_completion_tokens) AS written FROM responses GROUP BY member"
     ):
-        price_in, price_out = price_of[row["member"]]
+        endpoint = behind[row["member"]]
         total = Spent(
             total.calls + row["calls"],
             total.prompt_tokens + row["read"],
             total.completion_tokens + row["written"],
-            total.money + (row["read"] * price_in + row["written"] * price_out) / 1e6,
+            total.money + (endpoint.money(row["read"], row["written"]) if endpoint else 0.0),
         )
     return total

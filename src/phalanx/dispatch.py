@@ -20,6 +20,11 @@ _WAIT_S = 0.2
 _TURN_S = 0.05
 
 
+def is_settled(reply: Response, tries: int) -> bool:
+    """Whether a recorded reply stands: it is an answer, or was tried as often as is allowed."""
+    return reply.error is None or tries >= MAX_ATTEMPTS
+
+
 class InTurn:
     """The :class:`phalanx.types.Work` of an engine that answers one batch when waited for."""
 
@@ -135,9 +140,7 @@ class Dispatcher:
         return [asked.done[request.id] for request in requests]
 
     def _settled(self, reply: Response, tries: int) -> bool:
-        if reply.error is None or tries >= MAX_ATTEMPTS:
-            return True
-        return reply.request_id in self._retried
+        return is_settled(reply, tries) or reply.request_id in self._retried
 
     def _round(self, asked: _Phase) -> None:
         """Every owed batch once. Concurrent work is begun first, and looked at between batches."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from phalanx import pool
-from phalanx.asking import Asking, files_behind, stop_on_interrupt
+from phalanx.asking import (
+    Asking,
+    files_behind,
+    now,
+    refuse_changes,
+    start_facts,
+    stop_is_recorded,
+    stop_on_interrupt,
+    stored_config,
+)
 from phalanx.collective.gaps import too_many
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
-from phalanx.errors import JudgmentError, LedgerError, PhalanxError
+from phalanx.errors import JudgmentError, LedgerError
 from phalanx.evaluate import (
     evaluate,
     evaluate_mixture,
@@ -25,7 +31,7 @@ from phalanx.evaluate import (
     mixture_after,
 )
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
-from phalanx.ledger import STOPPED, Ledger, run_ledger_path
+from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.methods import METHODS
 from phalanx.plan import require
 from phalanx.progress import Silent
@@ -78,24 +84,14 @@ def align(
     ):
         session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
         open_run(session)
-        with _stop_is_recorded(ledger):
+        with stop_is_recorded(ledger):
             prepare_pool(session)
             measure(session, 0)
             for number in range(1, config.iterations + 1):
                 iterate(session, number)
         if ledger.get("finished") is None:
-            ledger.put("finished", _now())
+            ledger.put("finished", now())
     return folder
-
-
-@contextmanager
-def _stop_is_recorded(ledger: Ledger) -> Iterator[None]:
-    """Why a start ended early is for whoever looks at the run later; ``status`` shows the last."""
-    try:
-        yield
-    except PhalanxError as error:
-        ledger.event(STOPPED, str(error))
-        raise
 
 
 def iterate(session: Session, number: int) -> None:
@@ -123,15 +119,10 @@ def open_run(session: Session) -> None:
         ledger.forget_start()  # nothing was answered yet, so there is nothing to be true to
         stored = None
     if stored is not None:
-        before = _stored_config(session.folder, stored)
+        before = stored_config(session.folder, stored)
         misnamed = _unheard(ledger, pool.members_from(config))
         changed = [c for c in differences(before, config) if c[0] not in misnamed]
-        if changed:
-            key, old, new = changed[0]
-            raise LedgerError(
-                f"{session.folder} was made with another configuration: {key} was {old!r} and is "
-                f"now {new!r}; restore it, or choose another folder with --out"
-            )
+        refuse_changes(session.folder, changed)
         if ledger.get("inputs") != fingerprint:
             raise LedgerError(
                 f"the instructions or evaluation items of {session.folder}, or a file that its "
@@ -146,31 +137,13 @@ def open_run(session: Session) -> None:
             session.progress.say(f"Note: this run was started with phalanx {made_with}")
         return
     members = pool.members_from(config)
-    facts = {
-        "config": config.model_dump_json(),
-        "inputs": fingerprint,
-        "pool_order": json.dumps([member.name for member in members]),
-        "method": config.method,
-        "seed": str(config.seed),
-        "num_iterations": str(config.iterations),
-        "engines": canonical_json(sorted({member.engine for member in members})),
-        "phalanx_version": __version__,
-        "skipped_instructions": canonical_json(read.skipped),
-        "created_at": _now(),
-    }
+    facts = start_facts(
+        config, members, method=config.method, inputs=fingerprint, iterations=config.iterations
+    )
+    facts["skipped_instructions"] = canonical_json(read.skipped)
     recruits = {member.name for member in pool.recruits_from(config)}
     ready = [member for member in members if member.name not in recruits]
     ledger.record_start(facts, ready, session.instructions)
-
-
-def _stored_config(folder: Path, stored: str) -> Config:
-    try:
-        return Config.model_validate(json.loads(stored))
-    except ValueError as error:
-        raise LedgerError(
-            f"{folder} was made by a version of phalanx whose configuration this one cannot "
-            f"read; use that version, or another folder with --out ({error})"
-        ) from None
 
 
 def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
@@ -429,7 +402,3 @@ def _record_trainings(
         session.ledger.record_training(number, result)
         session.ledger.add_seconds(number, phase, time.monotonic() - started, 1)
         started = time.monotonic()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -19,7 +19,7 @@ from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent, stop_on_
 from phalanx.collective.mixture import Mixed, Mixture, Proposal, mix, mixture_from
 from phalanx.collective.ownwords import answer_alone
 from phalanx.config.schema import Config
-from phalanx.dispatch import MAX_ATTEMPTS
+from phalanx.dispatch import is_settled
 from phalanx.engines.streaming import Shown, answer_so_far
 from phalanx.errors import Interrupted
 from phalanx.identity import content_id
@@ -233,7 +233,7 @@ class _Streaming:
         request = requests[0]
         engine = self._place.engine(request.member.engine)
         stored = self._place.ledger.responses([request.id])
-        settled = any(r.error is None or tries >= MAX_ATTEMPTS for r, tries in stored.values())
+        settled = any(is_settled(reply, tries) for reply, tries in stored.values())
         if settled or not hasattr(engine, "stream"):
             return self._ask(phase, requests)
         self._place.check_stop()
@@ -248,6 +248,7 @@ class _Streaming:
         """The response, recorded. What an answer has cost is recorded also where it is ended."""
         ledger = self._place.ledger
         tries = sum(tries for _, tries in stored.values()) + 1
+        asked = ledger.count("responses", "iteration = 0 AND phase = ?", (phase,)) + (not stored)
         began = time.monotonic()
         answered: list[tuple[Request, Response, int]] = []
         shown, written = Shown(self._show), []
@@ -265,7 +266,9 @@ class _Streaming:
             seconds = time.monotonic() - began
             facts = engine.facts() if hasattr(engine, "facts") else {}
             ledger.record_responses(0, phase, answered, seconds, facts)
-            ledger.add_seconds(0, phase, seconds, 1)
+            ledger.add_seconds(0, phase, seconds, asked)
+            for text in getattr(engine, "news", tuple)():
+                self._place.progress.say(text)
         shown.up_to(answer_alone(response.text or ""))
         return response
 

@@ -11,7 +11,6 @@ that need it. A trial says what its answers would cost alone, and what was sent 
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,16 +24,16 @@ from phalanx.collective.designs import (
     Found,
     Space,
     Trial,
-    design_from,
     promoted,
     rungs,
+    trial_from,
     uniform,
 )
 from phalanx.collective.mixture import Mixed, mixture_from
 from phalanx.collective.referee import RANKER, Candidate, rank_by
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
-from phalanx.dispatch import MAX_ATTEMPTS
+from phalanx.dispatch import MAX_ATTEMPTS, is_settled
 from phalanx.errors import BudgetError, ConfigError, LedgerError, MissingPackage
 from phalanx.evaluate import answers, load_tasks
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
@@ -97,7 +96,7 @@ def search(
             trials=tuple(work.trials),
             metric=config.search.metric,
             num_dev_items=len(items),
-            calls=_sent(place.ledger),
+            calls=place.ledger.num_sent(),
             budget=config.search.calls,
             priced=any(one.price_in or one.price_out for one in config.endpoints),
             stopped=stopped,
@@ -186,8 +185,8 @@ class _Meter:
             return
         ids = {request.id for request in owed}
         known = self.ledger.responses(list(ids))
-        settled = [r for r, tries in known.values() if r.error is None or tries >= MAX_ATTEMPTS]
-        new, sent = len(ids) - len(settled), _sent(self.ledger)
+        new = len(ids) - sum(is_settled(reply, tries) for reply, tries in known.values())
+        sent = self.ledger.num_sent()
         if sent + new > most:
             raise _UsedUp(
                 f"search.calls is {most}: {sent} requests were sent, and the next step "
@@ -197,12 +196,8 @@ class _Meter:
 
     def _cost(self, member: Member, reply: Response) -> tuple[int, float]:
         read, written = reply.num_prompt_tokens, reply.num_completion_tokens
-        money = sum(
-            one.price_in * read + one.price_out * written
-            for one in self.config.endpoints
-            if one.name == member.endpoint
-        )
-        return read + written, money / 1e6
+        behind = [one for one in self.config.endpoints if one.name == member.endpoint]
+        return read + written, sum(one.money(read, written) for one in behind)
 
 
 class _Search:
@@ -278,11 +273,6 @@ class _Search:
             new_calls=ledger.count("responses", "phase LIKE ?", (f"trial {number} %",)),
             note=_note(mixed, scores),
         )
-
-
-def _sent(ledger: Ledger) -> int:
-    """Requests sent so far, every try of each."""
-    return ledger.query("SELECT coalesce(sum(attempts), 0) AS sent FROM responses")[0]["sent"]
 
 
 def _scores(
@@ -370,7 +360,7 @@ def _row(trial: Trial) -> dict:
 
 
 def _read_back(row: dict, design: Design, rung: int, num_items: int) -> Trial:
-    trial = Trial(**{**row, "design": design_from(json.loads(row["design"]))})
+    trial = trial_from(row)
     expected, got = (design, rung, num_items), (trial.design, trial.rung, trial.num_items)
     if expected != got:
         raise LedgerError(

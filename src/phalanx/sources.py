@@ -104,17 +104,16 @@ def read_instructions(
         raise _refusal(table.where, bad, " (or set instructions.bad_rows to skip)")
     if not reader.instructions:
         raise _nothing(table.where, bad)
-    kept = _of_domains(table.where, reader.instructions, domains)[:limit]
-    numbered = zip(reader.lines, reader.instructions, strict=True)
-    lines = tuple(line for line, one in numbered if not domains or one.domain in domains)
+    numbered = list(zip(reader.lines, reader.instructions, strict=True))
+    kept = _of_domains(table.where, numbered, domains)[:limit]
     return InstructionSet(
         table.where,
-        kept,
+        tuple(one for _, one in kept),
         tuple(bad),
         tuple(reader.duplicates),
         tuple(reader.cleaned),
         table.num_blank,
-        lines[:limit],
+        tuple(line for line, _ in kept),
     )
 
 
@@ -137,18 +136,18 @@ def instructions_from(settings: InstructionSettings, seed: int = 0) -> Instructi
 
 
 def _of_domains(
-    where: str, rows: Sequence[Instruction], domains: Sequence[str]
-) -> tuple[Instruction, ...]:
+    where: str, rows: list[tuple[int, Instruction]], domains: Sequence[str]
+) -> list[tuple[int, Instruction]]:
     if not domains:
-        return tuple(rows)
-    known = {row.domain for row in rows}
+        return rows
+    known = {one.domain for _, one in rows}
     unknown = sorted(set(domains) - known)
     if unknown:
         listed = ", ".join(sorted(known - {""})) or "none"
         raise ConfigError(
             f"no rows of the domain {', '.join(unknown)}; domains there: {listed}", where
         )
-    return tuple(row for row in rows if row.domain in domains)
+    return [(line, one) for line, one in rows if one.domain in domains]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ try ends kept or dropped by the name of one filter, so the sums add up.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -164,7 +163,6 @@ def synthesise(
         dropped = dict(work.dropped.most_common())
         rows = tuple(_row(work, found) for found in work.kept)
         made = Synthesis(rows, work.tried, dropped, wish.count, spent(place))
-        place.ledger.put("synthesised", json.dumps({"kept": len(rows), **dropped}))
         if not rows:
             raise PhalanxError(f"nothing to write: {made}; look at the responses of {folder}")
         place.ledger.put("finished", "yes")

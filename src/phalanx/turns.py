@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from phalanx.types import Message, Role
@@ -30,6 +31,11 @@ def looks_like_turns(value: Any) -> bool:
     return isinstance(value, list | tuple | dict)
 
 
+def turns_of(value: Any) -> list[Message]:
+    """Every turn, whatever their order, with its text as it is. Raises :class:`BadTurns`."""
+    return [_turn(number, one) for number, one in enumerate(_as_list(value), start=1)]
+
+
 def read_turns(value: Any) -> tuple[Message, ...]:
     """The turns up to the last user turn: user, assistant, user, ... with stripped texts.
 
@@ -40,7 +46,7 @@ def read_turns(value: Any) -> tuple[Message, ...]:
     >>> read_turns([{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello!"}])
     (Message(role='user', content='Hi.'),)
     """
-    turns = [_turn(number, one) for number, one in enumerate(_as_list(value), start=1)]
+    turns = [replace(turn, content=turn.content.strip()) for turn in turns_of(value)]
     if turns and turns[0].role == "system":
         if turns[0].content:
             raise BadTurns(
@@ -65,7 +71,7 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _turn(number: int, value: Any) -> Message:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise BadTurns(f"turn {number} is not an object with role and content")
     for role_key, text_key in _SPELLINGS:
         if role_key in value and text_key in value:
@@ -80,7 +86,7 @@ def _turn(number: int, value: Any) -> Message:
         raise BadTurns(f"turn {number} has the role {role!r}; known: {', '.join(ROLES)}")
     if text is not None and not isinstance(text, str):
         raise BadTurns(f"turn {number}: its {text_key} is not text")
-    return Message(ROLES[role.lower()], (text or "").strip())
+    return Message(ROLES[role.lower()], text or "")
 
 
 def _check(turns: Sequence[Message], skipped: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
 from phalanx.collective import moa_reward
-from phalanx.collective.comparing import RANKER, ByRanker
+from phalanx.collective.comparing import RANKER, ByPanel, ByRanker
 from phalanx.collective.gaps import too_many
 from phalanx.collective.moa_reward import Panel, panel_from
 from phalanx.collective.panel import decide, judge_duels, unjudged
@@ -27,6 +27,7 @@ from phalanx.identity import content_id, derived_random
 from phalanx.rows import BadRow, Row, Table, read_rows
 from phalanx.sources import clean_text
 from phalanx.statistics import Interval, wilson
+from phalanx.turns import BadTurns, looks_like_turns, turns_of
 from phalanx.types import (
     Ask,
     Duel,
@@ -34,6 +35,7 @@ from phalanx.types import (
     IterationResult,
     Judgment,
     Member,
+    Message,
     Outcome,
     Progress,
 )
@@ -110,13 +112,17 @@ class JudgeLine:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """``rows`` has a line for every row of the file; ``statuses`` counts their outcomes."""
+    """``rows`` has a line for every row of the file; ``statuses`` counts their outcomes.
+
+    ``panel``: what the mixture left out and could not read, empty for judges.
+    """
 
     rows: tuple[dict[str, Any], ...]
     statuses: dict[str, int]
     judges: tuple[JudgeLine, ...]
     agreement: Agreement | None
     spent: Spent
+    panel: dict[str, float]
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -184,11 +190,11 @@ def _field(row: Row, name: str) -> Any:
 
 
 def _prompt(value: Any, name: str) -> str:
-    if isinstance(value, list):
+    if looks_like_turns(value):
         turns = _turns(value, name)
-        if [role for role, _ in turns] != ["user"]:
+        if [turn.role for turn in turns] != ["user"]:
             raise ValueError(f"{name} is a conversation of several turns; judges see one")
-        value = turns[0][1]
+        value = turns[0].content
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} is {'empty' if isinstance(value, str) else 'no text'}")
     return clean_text(value.strip())
@@ -196,35 +202,32 @@ def _prompt(value: Any, name: str) -> str:
 
 def _response(value: Any, name: str, prompt: str) -> str:
     """A text, which may be empty: an empty response is a finding, not a fault of the file."""
-    if isinstance(value, list):
-        *before, last = _turns(value, name) or [("", "")]
-        if last[0] != "assistant":
+    if looks_like_turns(value):
+        turns = _turns(value, name)
+        if not turns or turns[-1].role != "assistant":
             raise ValueError(f"{name} is a conversation that does not end with the assistant")
-        if before and [(role, clean_text(text.strip())) for role, text in before] != [
-            ("user", prompt)
-        ]:
+        before = [(turn.role, clean_text(turn.content.strip())) for turn in turns[:-1]]
+        if before and before != [("user", prompt)]:
             raise ValueError(
                 f"{name} has {len(before)} turns before its answer that are not just the "
                 "instruction, and judges see the instruction alone"
             )
-        value = last[1]
+        value = turns[-1].content
     if not isinstance(value, str):
         raise ValueError(f"{name} is no text")
     return clean_text(value)
 
 
-def _turns(values: Sequence[Any], name: str) -> list[tuple[str, str]]:
-    """(role, content) of each turn; empty system turns say nothing and are left out."""
-    turns = [(role, text) for role, text in map(_turn, values) if role != "system" or text.strip()]
-    if any(role == "system" for role, _ in turns):
+def _turns(value: Any, name: str) -> list[Message]:
+    """Empty system turns say nothing and are left out."""
+    try:
+        found = turns_of(value)
+    except BadTurns as fault:
+        raise ValueError(f"{name}: {fault}") from None
+    turns = [turn for turn in found if turn.role != "system" or turn.content.strip()]
+    if any(turn.role == "system" for turn in turns):
         raise ValueError(f"{name} has a system turn, which judges would not see; leave it out")
     return turns
-
-
-def _turn(value: Any) -> tuple[str, str]:
-    if isinstance(value, Mapping) and isinstance(value.get("content"), str):
-        return str(value.get("role")), value["content"]
-    raise ValueError("a turn of a conversation is not {role, content}")
 
 
 # Judging -----------------------------------------------------------------------------------------
@@ -270,18 +273,18 @@ def judge_file(
             for duel, case in zip(duels, cases.rows, strict=True)
             if duel.id not in settled
         ]
-        judgments = (_by_mixture if by_mixture else _by_judges)(place, open_)
+        judgments, heard = (_by_mixture if by_mixture else _by_judges)(place, open_)
         outcomes = _outcomes(place, duels, settled, judgments)
         _refuse_unreadable(judgments, outcomes, settled, config)
         result = IterationResult(
             duels=tuple(duels),
             judgments=tuple(judgments),
             outcomes=tuple(outcomes),
-            metrics=_metrics(judgments, outcomes),
+            metrics={**_metrics(judgments, outcomes), **heard},
         )
         place.ledger.record_iteration(1, result, replace=True)
         place.ledger.put("finished", "yes")
-        return _verdicts(cases, duels, judgments, outcomes, spent(place))
+        return _verdicts(cases, result, spent(place), heard)
 
 
 def _members_of(panel: Panel) -> tuple[Member, ...]:
@@ -297,7 +300,9 @@ def _duels(cases: Cases) -> list[Duel]:
     ]
 
 
-def _by_judges(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgment]:
+def _by_judges(
+    place: Asking, duels: Sequence[tuple[Duel, Texts]]
+) -> tuple[list[Judgment], dict[str, float]]:
     """Every judge of the pool, or ``judge.per_duel`` of them, on every duel.
 
     A ranker is asked about both responses at once, in both orders.
@@ -315,7 +320,7 @@ def _by_judges(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgm
         before = [(duel, texts) for duel, texts, mine in asked if ranker in mine]
         put, shown = [duel for duel, _ in before], [texts for _, texts in before]
         judgments += ByRanker(ranker, ask, where).judge(put, shown, "")
-    return judgments
+    return judgments, {}
 
 
 def _rankers(
@@ -345,17 +350,14 @@ def _asked_judges(duel: Duel, judges: Sequence[Member], config: Config) -> Seque
     return derived_random("judges", config.seed, duel.id).sample(list(judges), count)
 
 
-def _by_mixture(place: Asking, duels: Sequence[tuple[Duel, Texts]]) -> list[Judgment]:
-    """The panel of ``reward`` on every duel; criteria are chosen once an instruction."""
+def _by_mixture(
+    place: Asking, duels: Sequence[tuple[Duel, Texts]]
+) -> tuple[list[Judgment], dict[str, float]]:
+    """The panel of ``reward`` on every duel, and its metrics."""
     panel = panel_from(place.config, place.ledger.members())
-    ask, where = place.ask(1), ("judge", place.config.seed)
-    once = {duel.instruction.id: duel.instruction for duel, _ in duels}
-    choices = moa_reward.choose(panel, list(once.values()), ask, place=where)
-    texts = [pair for _, pair in duels]
-    heard = moa_reward.judge_duels(
-        panel, [duel for duel, _ in duels], texts, choices, ask, place=where
-    )
-    return list(heard.judgments)
+    compare = ByPanel(panel, place.ask(1), (place.config.seed, "judge"))
+    judgments = compare.judge([duel for duel, _ in duels], [texts for _, texts in duels], "")
+    return list(judgments), compare.metrics()
 
 
 def _outcomes(
@@ -412,13 +414,10 @@ def _metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict
 
 
 def _verdicts(
-    cases: Cases,
-    duels: Sequence[Duel],
-    judgments: Sequence[Judgment],
-    outcomes: Sequence[Outcome],
-    cost: Spent,
+    cases: Cases, result: IterationResult, cost: Spent, panel: dict[str, float]
 ) -> Verdicts:
-    of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in duels}
+    judgments, outcomes = result.judgments, result.outcomes
+    of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in result.duels}
     for judgment in judgments:
         of_duel[judgment.duel_id].append(judgment)
     rows = [
@@ -439,6 +438,7 @@ def _verdicts(
         judges=tuple(lines),
         agreement=_agreement([_sign_of(o) for o in outcomes]) if cases.labelled else None,
         spent=cost,
+        panel=panel,
     )
 
 

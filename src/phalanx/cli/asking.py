@@ -126,6 +126,16 @@ def judge(
             f"  {line.name}: {line.judgments} judgments, {line.unreadable} unreadable, "
             f"{line.flipped} changed with the order{agreement}"
         )
+    left_out = {
+        name.removeprefix("evaluations.left_out."): count
+        for name, count in made.panel.items()
+        if name.startswith("evaluations.left_out.")
+    }
+    if left_out:
+        listed = ", ".join(f"{count} of {name}" for name, count in left_out.items())
+        _tell(f"  evaluations left out: {listed}")
+    if unreadable := made.panel.get("criteria.unreadable"):
+        _tell(f"  criteria that could not be read: of {unreadable} instructions")
     if made.agreement is not None:
         _tell(f"  together: {made.agreement}")
     _tell(f"In all {made.spent}. Record: {folder}")

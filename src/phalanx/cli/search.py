@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, Quiet, Source, app, folder_of, out, stopping
+from phalanx.cli.base import Overrides, Quiet, Source, app, folder_of, load, out, stopping
 from phalanx.errors import ConfigError
 
 
@@ -30,15 +30,13 @@ def mixture_search(
     The same command goes on where it stopped; `search.calls` may be raised in between.
     """
     from phalanx.collective.designs import choose
-    from phalanx.config import load
-    from phalanx.plan import content_faults
     from phalanx.progress import for_terminal
     from phalanx.report.trials import fragment, trials_table
     from phalanx.search import search
 
     if to is not None and to.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--to {to}: expected a name that ends in .yaml, for mixture=FILE")
-    config = load(source, overrides or [], purpose="search", also=(content_faults,))
+    config = load(source, overrides, "search")
     folder = out_folder or folder_of(source, config, "search")
     progress = for_terminal(quiet=quiet)
     progress.say(f"Search folder: {folder}")

@@ -7,6 +7,7 @@ strategies here are ours. Successive halving is Jamieson and Talwalkar's (arXiv 
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -219,6 +220,11 @@ class Trial:
         """Sorts the best first: complete, then by score, then the cheaper, then the earlier."""
         score = -math.inf if self.score is None else self.score
         return (not self.complete, -score, self.cost, self.number)
+
+
+def trial_from(row: Mapping[str, Any]) -> Trial:
+    """A row of ``trials`` as the ledger has it."""
+    return Trial(**{**row, "design": design_from(json.loads(row["design"]))})
 
 
 def promoted(rung: Sequence[Trial], keep: int) -> list[Design]:

@@ -340,6 +340,10 @@ class EndpointSettings(Section):
     price_out: float = Field(0.0, ge=0)
     """Money for a million tokens written."""
 
+    def money(self, read: float, written: float) -> float:
+        """What so many tokens cost here."""
+        return (read * self.price_in + written * self.price_out) / 1e6
+
 
 class BudgetSettings(Section):
     requests: int | None = Field(None, ge=1)

@@ -152,8 +152,7 @@ class Account:
         )
 
     def _price(self, endpoint: str, cost: Cost) -> float:
-        settings = self._settings[endpoint]
-        return (settings.price_in * cost.tokens_in + settings.price_out * cost.tokens_out) / 1e6
+        return self._settings[endpoint].money(cost.tokens_in, cost.tokens_out)
 
     def _done(self, key: str) -> float:
         if key == "tokens":

@@ -435,6 +435,10 @@ class Ledger:
     def count(self, table: str, where: str = "1", values: Sequence[Any] = ()) -> int:
         return self._db.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0]
 
+    def num_sent(self) -> int:
+        """Requests sent so far, every try of each."""
+        return self.query("SELECT coalesce(sum(attempts), 0) AS sent FROM responses")[0]["sent"]
+
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Any read: for reports, exports and the curious. Of equal names the last column counts."""
         return list(self.iterate(sql, values))

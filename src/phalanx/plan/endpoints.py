@@ -10,8 +10,6 @@ from phalanx.config.schema import Config, EndpointSettings
 from phalanx.plan.rounds import Demand, Round, all_demands
 from phalanx.types import Member
 
-MILLION = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class EndpointPlan:
@@ -69,7 +67,7 @@ def _of_one(
     tokens_out = _whole(sum(count * max(d.written, d.unguided) for count, d in wanted))
     money = None
     if endpoint.price_in or endpoint.price_out:
-        money = (tokens_in * endpoint.price_in + tokens_out * endpoint.price_out) / MILLION
+        money = endpoint.money(tokens_in, tokens_out)
     rates = []
     if endpoint.requests_per_minute:
         rates.append(requests / endpoint.requests_per_minute)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from phalanx.collective.designs import Found, Trial, design_from
+from phalanx.collective.designs import Found, trial_from
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
@@ -62,14 +61,12 @@ def found_in(ledger: Ledger, config: Config) -> Found | None:
     rows = ledger.trials()
     if not rows:
         return None
-    trials = tuple(Trial(**{**row, "design": design_from(json.loads(row["design"]))})
-                   for row in rows)  # fmt: skip
-    sent = ledger.query("SELECT coalesce(sum(attempts), 0) AS sent FROM responses")[0]["sent"]
+    trials = tuple(map(trial_from, rows))
     return Found(
         trials=trials,
         metric=config.search.metric,
         num_dev_items=max(trial.num_items for trial in trials),
-        calls=sent,
+        calls=ledger.num_sent(),
         budget=None,
         priced=any(one.price_in or one.price_out for one in config.endpoints),
         stopped="" if ledger.get("finished") else "the same command goes on from here",
