@@ -12,7 +12,6 @@ from phalanx.collective.criteria import (
     load_criteria,
     numbered,
     read_choice,
-    validate_criteria,
 )
 from phalanx.config.schema import RewardSettings
 from phalanx.errors import ConfigError
@@ -57,17 +56,17 @@ def test_a_faulty_list_is_refused_with_its_faults(tmp_path, text, part):
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=part):
-        validate_criteria(str(path))
+        load_criteria(str(path))
 
 
 def test_all_faults_are_listed_and_a_missing_file_says_what_to_do(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("1: One.\ndepth: 3\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
-        validate_criteria(str(path))
+        load_criteria(str(path))
     assert len(caught.value.faults) == 2
     with pytest.raises(ConfigError, match="builtin"):
-        validate_criteria(str(tmp_path / "none.yaml"))
+        load_criteria(str(tmp_path / "none.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_overlap_is_a_share_that_is_one_for_equals(one, other):
 
 
 @given(st.lists(st.text(min_size=1, max_size=60), max_size=12))
-def test_what_was_taken_overlaps_with_nothing_before_it(texts):
+def test_a_near_duplicate_overlaps_with_a_text_that_was_taken(texts):
     seen, taken = Seen(0.7), []
     for text in texts:
         verdict = seen.take(text)

@@ -101,11 +101,6 @@ def load_criteria(source: str = BUILTIN) -> tuple[Criterion, ...]:
     return _parsed(text, source)
 
 
-def validate_criteria(source: str) -> None:
-    """Raises ConfigError before a run when the list cannot be used."""
-    load_criteria(source)
-
-
 @lru_cache(maxsize=8)
 def _parsed(text: str, source: str) -> tuple[Criterion, ...]:
     from ruamel.yaml import YAML
@@ -158,7 +153,6 @@ def choose_criteria(
     ask: Ask,
     *,
     place: tuple[Any, ...],
-    phase: str = "criteria",
 ) -> dict[str, Choice]:
     """The choice for each instruction, by its id. An instruction is asked about once.
 
@@ -171,7 +165,7 @@ def choose_criteria(
     requests = [
         _request(item, criteria, selector, settings, place=place) for item in unique.values()
     ]
-    replies = ask(phase, requests) if requests else []
+    replies = ask("criteria", requests) if requests else []
     return {
         key: _choice(reply, criteria, count) for key, reply in zip(unique, replies, strict=True)
     }

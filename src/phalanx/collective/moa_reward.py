@@ -30,7 +30,7 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.reading import SCORES, Verdict, combine_orders
 from phalanx.collective.templates import QUESTION, fence, fill, imitates_verdict, load_template
 from phalanx.config.base import sampling
-from phalanx.config.mixing import MIXTURE, MOA, panel_of, selector_of, verdict_of
+from phalanx.config.mixing import MIXTURE, MOA, named, panel_of, selector_of, verdict_of
 from phalanx.config.schema import Config, RewardSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed, derived_random
@@ -77,11 +77,6 @@ class Panel:
     criteria: tuple[Criterion, ...]
     settings: RewardSettings
 
-    @property
-    def num_requests(self) -> int:
-        """Requests for one duel where nothing fails, without the choice of criteria."""
-        return (len(self.proposers) + 1) * (2 if self.settings.both_orders else 1)
-
 
 @dataclass(frozen=True, slots=True)
 class PanelVerdicts:
@@ -99,18 +94,13 @@ def panel_from(config: Config, members: Sequence[Member]) -> Panel:
     criteria that cannot be used.
     """
     settings = config.reward
-    known = {member.name: member for member in members}
     if not verdict_of(config):
         raise ConfigError(
             "reward.aggregator and mixture.aggregator are not set; name the member that gives the "
             "verdict"
         )
     names = [*panel_of(config), verdict_of(config), selector_of(config)]
-    unknown = [name for name in dict.fromkeys(names) if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"reward: no member is named {', '.join(unknown)}; there are {', '.join(known)}"
-        )
+    known = named(names, members, "reward")
     *readers, aggregator, selector = names
     return Panel(
         proposers=tuple(known[name] for name in readers),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,18 @@ def judge_duels(
         read_judgment(duel, texts, judge, settings, [next(replies) for _ in requests])
         for duel, texts, judge, requests in put
     ]
+
+
+def judging_metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """How many judgments there are, cannot be read and were flipped; outcomes by their status."""
+    statuses = Counter(outcome.status for outcome in outcomes)
+    return {
+        "num_duels": len(outcomes),
+        "num_judgments": len(judgments),
+        "num_unreadable": sum(not judgment.readable for judgment in judgments),
+        "num_flipped": sum(judgment.flipped for judgment in judgments),
+        **{f"num_{status}": count for status, count in sorted(statuses.items())},
+    }
 
 
 def unjudged(duel: Duel, texts: Texts, gap: str = "") -> Outcome | None:

@@ -7,6 +7,7 @@ touches no disk, network or device, so every method also runs on the scripted en
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from phalanx.config import staging
 from phalanx.config.schema import Config
 from phalanx.methods import moaa, sparta
 from phalanx.types import Ask, Instruction, Iteration, IterationResult
@@ -28,5 +29,5 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "sparta": Method(sparta.run, sparta.draw, sparta.lesson),
-    "moaa": Method(moaa.run, moaa.draw, moaa.lesson),
+    "moaa": Method(moaa.run, moaa.draw, staging.lesson),
 }

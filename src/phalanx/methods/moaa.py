@@ -12,13 +12,11 @@ from collections.abc import Sequence
 
 from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config
-from phalanx.config.staging import Stage, joining, lesson, stage_of
+from phalanx.config.staging import joining, stage_of
 from phalanx.identity import derive_seed
 from phalanx.methods import moaa_dpo, moaa_sft
 from phalanx.sources import fresh_sample
 from phalanx.types import Ask, Instruction, Iteration, IterationResult, Member
-
-__all__ = ["Stage", "draw", "joining", "lesson", "mixing_members", "run", "stage_of"]
 
 
 def draw(

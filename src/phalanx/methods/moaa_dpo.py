@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.collective.mixture import answer_request
+from phalanx.collective.panel import judging_metrics
 from phalanx.collective.preference import keep_and_weigh, make_pair
 from phalanx.collective.ranking import Candidate, Ranked
 from phalanx.collective.referee import Rankings, rank_by
@@ -249,17 +250,12 @@ def _metrics(
 ) -> dict[str, float]:
     judgments = [judgment for ranking in found for judgment in ranking.judgments]
     outcomes = [outcome for ranking in found for outcome in ranking.outcomes]
-    statuses = Counter(outcome.status for outcome in outcomes)
     candidates = [candidate for one in sampled for candidate in one.candidates]
     counts: Counter[str] = Counter()
     for ranking in found:
         counts.update(ranking.metrics)
     return {
-        "num_duels": len(outcomes),
-        "num_judgments": len(judgments),
-        "num_unreadable": sum(not judgment.readable for judgment in judgments),
-        "num_flipped": sum(judgment.flipped for judgment in judgments),
-        **{f"num_{status}": count for status, count in sorted(statuses.items())},
+        **judging_metrics(judgments, outcomes),
         "num_samples": len(candidates),
         "num_samples_failed": sum(bool(candidate.failed) for candidate in candidates),
         "num_samples_empty": sum(not c.failed and not c.usable for c in candidates),

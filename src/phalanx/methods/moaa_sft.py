@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from phalanx.collective.conversation import Repair, Turn, converse
 from phalanx.collective.mixture import mixture_from
+from phalanx.collective.panel import judging_metrics
 from phalanx.config.base import sampling
 from phalanx.config.mixing import MIXTURE, USER_TURN_TOKENS, named, rewriter_of, teachers_of
 from phalanx.config.schema import Config, StudentSettings
@@ -129,16 +130,10 @@ def _metrics(bench: Bench, names: Sequence[str], rows: Sequence[Demonstration]) 
             counts[f"num_dropped.{row.builder}.{row.drop}"] += 1
         else:
             counts[f"num_demonstrations.{row.builder}"] += 1
-    judged = {
-        "num_duels": len(bench.duels),
-        "num_judgments": len(bench.judgments),
-        "num_unreadable": sum(not judgment.readable for judgment in bench.judgments),
-        "num_flipped": sum(judgment.flipped for judgment in bench.judgments),
-    }
     return {
         "num_instructions": len(bench.iteration.instructions),
         "num_demonstrations": sum(not row.drop for row in rows),
         **counts,
         **dict(sorted(bench.counts.items())),
-        **(judged if bench.duels else {}),
+        **(judging_metrics(bench.judgments, bench.outcomes) if bench.duels else {}),
     }

@@ -8,12 +8,11 @@ reputations at its start; both members of a duel move from the same old values.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phalanx.collective.matchmaking import match
-from phalanx.collective.panel import decide, judge_duels, unjudged
+from phalanx.collective.panel import decide, judge_duels, judging_metrics, unjudged
 from phalanx.collective.preference import make_pairs
 from phalanx.collective.reputation import fade, update_all
 from phalanx.config.base import sampling
@@ -152,13 +151,8 @@ def _outcomes(
 def _metrics(
     judgments: Sequence[Judgment], outcomes: dict[str, Outcome], pairs: Sequence
 ) -> dict[str, float]:
-    statuses = Counter(outcome.status for outcome in outcomes.values())
     return {
-        "num_duels": len(outcomes),
-        "num_judgments": len(judgments),
-        "num_unreadable": sum(not judgment.readable for judgment in judgments),
-        "num_flipped": sum(judgment.flipped for judgment in judgments),
-        **{f"num_{status}": count for status, count in sorted(statuses.items())},
+        **judging_metrics(judgments, list(outcomes.values())),
         "num_pairs": sum(not pair.drop for pair in pairs),
     }
 

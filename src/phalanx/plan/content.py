@@ -144,9 +144,9 @@ def _mixture(config: Config) -> Iterator[Fault]:
         except ConfigError as error:
             yield Fault(("mixture", "template"), str(error))
     if criteria != "builtin" and Path(criteria).expanduser().is_file():
-        from phalanx.collective.criteria import validate_criteria
+        from phalanx.collective.criteria import load_criteria
 
         try:
-            validate_criteria(criteria)
+            load_criteria(criteria)
         except ConfigError as error:
             yield Fault(("reward", "criteria"), str(error))

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from phalanx.config.mixing import teachers_of
+from phalanx.config.mixing import proposers_of, students_of, teachers_of
 from phalanx.config.schema import Config
+from phalanx.config.staging import stage_of
 from phalanx.ledger import Ledger
-from phalanx.methods.moaa import stage_of
-from phalanx.pool import proposers_of, students_of
 from phalanx.report.accounting import short_reason
 from phalanx.report.moaa_costs import answer_costs, costs
 from phalanx.report.moaa_examples import mixture_examples

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
+from phalanx.config.staging import stage_of
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
-from phalanx.methods.moaa import stage_of
 from phalanx.report.moaa_records import (
     AnswerCost,
     Comparison,
