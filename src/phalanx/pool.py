@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.config.mixing import proposers_of, students_of, teachers_of
+from phalanx.config.mixing import students_of, teachers_of
 from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Duel, Member
-
-__all__ = [
-    "DEFAULT_SCRIPT", "SCRIPT", "TRAINABLE", "contestants", "endpoint_of", "judges", "judges_of",
-    "learners", "measured", "members_from", "proposers_of", "recruits_from", "starting_reputations",
-    "students_of", "with_role",
-]  # fmt: skip
 
 SCRIPT = "script:"
 DEFAULT_SCRIPT = "script:default"

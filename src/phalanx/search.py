@@ -31,7 +31,7 @@ from phalanx.collective.designs import (
 )
 from phalanx.collective.mixture import Mixed, mixture_from
 from phalanx.collective.referee import RANKER, Candidate, rank_by
-from phalanx.config.mixing import MIXTURE
+from phalanx.config.mixing import MIXTURE, proposers_of
 from phalanx.config.schema import Config
 from phalanx.dispatch import MAX_ATTEMPTS, is_settled
 from phalanx.errors import BudgetError, ConfigError, LedgerError, MissingPackage
@@ -112,7 +112,7 @@ def candidates(config: Config) -> tuple[str, ...]:
     """
     students = {student.name for student in config.moaa.students}
     judge = config.search.judge if config.search.metric != "accuracy" else ""
-    named = {config.mixture.aggregator, *(n for layer in pool.proposers_of(config) for n in layer)}
+    named = {config.mixture.aggregator, *(n for layer in proposers_of(config) for n in layer)}
     members = [
         member
         for member in pool.members_from(config)
@@ -390,7 +390,7 @@ def configured(config: Config, names: Sequence[str]) -> tuple[Design, ...]:
     settings = config.mixture
     if not settings.aggregator:
         return ()
-    layers = pool.proposers_of(config)
+    layers = proposers_of(config)
     design = Design(layers, settings.aggregator, settings.samples if layers else 1)
     members = {settings.aggregator, *(name for layer in layers for name in layer)}
     return (design,) if members <= set(names) else ()

@@ -18,7 +18,7 @@ from phalanx.collective import moa_reward
 from phalanx.collective.comparing import RANKER, ByPanel, ByRanker
 from phalanx.collective.gaps import too_many
 from phalanx.collective.moa_reward import Panel, panel_from
-from phalanx.collective.panel import decide, judge_duels, unjudged
+from phalanx.collective.panel import decide, judge_duels, judging_metrics, unjudged
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings, Config
@@ -280,7 +280,7 @@ def judge_file(
             duels=tuple(duels),
             judgments=tuple(judgments),
             outcomes=tuple(outcomes),
-            metrics={**_metrics(judgments, outcomes), **heard},
+            metrics={**judging_metrics(judgments, outcomes), **heard},
         )
         place.ledger.record_iteration(1, result, replace=True)
         place.ledger.put("finished", "yes")
@@ -397,17 +397,6 @@ def _refuse_unreadable(
     limit = config.judge.max_unreadable
     if limit < 1 and judged and (lost or len(unreadable) > limit * len(judgments)):
         raise JudgmentError(too_many(unreadable, len(unreadable), len(judgments), config))
-
-
-def _metrics(judgments: Sequence[Judgment], outcomes: Sequence[Outcome]) -> dict[str, float]:
-    statuses = Counter(outcome.status for outcome in outcomes)
-    return {
-        "num_duels": len(outcomes),
-        "num_judgments": len(judgments),
-        "num_unreadable": sum(not judgment.readable for judgment in judgments),
-        "num_flipped": sum(judgment.flipped for judgment in judgments),
-        **{f"num_{status}": count for status, count in sorted(statuses.items())},
-    }
 
 
 # Verdicts ----------------------------------------------------------------------------------------
