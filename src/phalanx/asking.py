@@ -100,6 +100,7 @@ def asking(
     *,
     kind: str,
     inputs: str,
+    members: Sequence[Member] | None = None,
     instructions: Sequence[Instruction] = (),
     facts: Mapping[str, str] = {},
     flags: Mapping[str, Any] = {},
@@ -123,7 +124,7 @@ def asking(
         Ledger(run_ledger_path(folder), writable=True) as ledger,
         workshop or Workshop(config, folder) as shop,
     ):
-        members = pool.members_from(config)
+        members = pool.members_from(config) if members is None else members
         if ledger.get("config") is not None and ledger.is_untouched():
             ledger.forget_start()
         if ledger.get("config") is None:

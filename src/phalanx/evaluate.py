@@ -201,6 +201,7 @@ def _columns(
         "split": split_of(item, config.evaluate.dev_share),
         "correct": int(result.correct),
         "readable": int(result.readable),
+        "score": float(result.correct),
     }
 
 

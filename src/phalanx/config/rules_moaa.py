@@ -30,7 +30,7 @@ from phalanx.config.schema import (
     StudentSettings,
 )
 
-Purpose = Literal["run", "mix", "judge", "synthesise", "search"]
+Purpose = Literal["run", "mix", "judge", "synthesise", "search", "eval"]
 """What a configuration is for: a run, or one of the commands that ask members without one."""
 SCORERS = ("reward", "scripted")
 """Engines that give rewards; a script says what it likes."""
@@ -96,7 +96,7 @@ def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
                 "(engine: hf), not an endpoint or a reward model; add such a member"
             )
             yield Fault(("pool", "members"), text)
-    else:
+    elif purpose == "search":
         yield from _search(config)
 
 

@@ -20,6 +20,7 @@ from phalanx.config.base import (
     Section,
     Share,
 )
+from phalanx.config.schema_evaluate import EvaluateSettings, TaskKind, TaskSettings
 from phalanx.config.schema_moaa import (
     MixtureSettings,
     MoaaSettings,
@@ -31,9 +32,9 @@ from phalanx.config.schema_moaa import (
 )
 
 __all__ = [
-    "AnswerSettings", "Config", "LoraSettings", "MixtureSettings", "MoaaSettings",
-    "OptimiserSettings", "ProposalSettings", "RewardSettings", "SearchSettings", "Section",
-    "SftSettings", "StudentSettings",
+    "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings", "MixtureSettings",
+    "MoaaSettings", "OptimiserSettings", "ProposalSettings", "RewardSettings", "SearchSettings",
+    "Section", "SftSettings", "StudentSettings", "TaskKind", "TaskSettings",
 ]  # fmt: skip
 
 
@@ -121,6 +122,9 @@ class InstructionSettings(Section):
     """What to do when a row cannot be used: refuse to start (all are listed), or skip and count."""
     duplicates: Literal["keep", "drop"] = "drop"
     """Instructions with the same text (a conversation: all its turns) under another id."""
+    contamination: Literal["drop", "report", "off"] = "drop"
+    """Instructions that overlap items of `evaluate.tasks`, exactly or nearly: leave them out and say
+    so, only say so, or do not look."""
 
 
 class MatchSettings(Section):
@@ -266,48 +270,6 @@ class TrainSettings(OptimiserSettings):
     """DPO's reference: the member at the start of the iteration (the paper), or before the run."""
     label_noise: Share = 0.0
     """Swap chosen and rejected with this chance: 0.5 is the random-winner control."""
-
-
-TaskKind = Literal[
-    "", "gsm8k", "math", "medqa", "mmlu", "mmlu_redux", "gpqa", "kcross", "normad_country",
-    "normad_value", "normad_rot", "com2", "truthfulqa", "truthfulqa_mc1", "truthfulqa_mc2",
-    "humaneval", "ifeval",
-]  # fmt: skip
-
-
-class TaskSettings(Section):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
-    """Short unique name in tables and reports."""
-    source: str
-    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally)
-    domain."""
-    kind: TaskKind = ""
-    """The benchmark whose published columns the file has (or `id, prompt, choices, answer, meta`);
-    empty: rows of one's own, compared by `match`. It says what is asked for, how an answer is read,
-    and what a domain is: `truthfulqa_mc1` and `_mc2` are scored by the likelihood of each choice,
-    `humaneval` by running the function in a confined process, `ifeval` by checking each
-    instruction (strictly), the others by what is written."""
-    match: Literal["exact", "number", "choice", "contains"] = "exact"
-    """How a response is compared with the answer. A `kind` has its own way; with gsm8k, `number`
-    also takes the last number of a response that states no answer."""
-    limit: int | None = Field(None, ge=1)
-    """Items of each domain."""
-    domains: list[str] = []
-    """Only items of these domains; default: all."""
-
-
-class EvaluateSettings(Section):
-    tasks: list[TaskSettings] = []
-    """What every member is measured on, before, after each iteration, and at the end."""
-    dev_share: Share = 0.3
-    """Share of each task's items that chooses checkpoints; results are reported on the rest."""
-    max_new_tokens: int = Field(256, ge=1)
-    """Responses are greedy."""
-    mixture: bool = False
-    """Measure the mixture of `mixture` beside the members (method moaa: at the start, and after
-    every generation)."""
-    every: int = Field(1, ge=1)
-    """Measure after every so many iterations; the last one always."""
 
 
 class EndpointSettings(Section):

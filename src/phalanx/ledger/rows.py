@@ -279,9 +279,23 @@ def step_rows(iteration: int, result: TrainResult) -> Iterator[Row]:
 
 
 EVALUATION_COLUMNS = (
-    "iteration", "member", "task", "item", "domain", "split", "correct", "readable", "answer",
-    "reason", "response",
+    "iteration", "member", "task", "item", "domain", "split", "correct", "readable", "score",
+    "answer", "reason", "response",
 )  # fmt: skip
+"""``score`` is the share of the item that is right, from 0 to 1; ``correct`` is 1 where it is
+right as a whole (of several samples: the first)."""
+
+
+GAME_COLUMNS = (
+    "iteration", "task", "member", "rival", "item", "judge", "game", "domain", "label", "value",
+    "reason", "length", "rival_length", "response", "request",
+)  # fmt: skip
+"""One verdict of a judge-based benchmark: ``member`` against ``rival`` ("" where it is rated alone)
+on ``item``, by ``judge``. ``game`` tells the verdicts of an item apart: "first" and "second" are the
+places that the member's response was shown in, "turn 1" and "turn 2" what was rated. ``value`` is
+what counts (the member's share of the win from 0 to 1, or a rating), None where the verdict could
+not be read, for the ``reason`` given; ``label`` is the verdict as it was read. Lengths are in
+characters. ``response`` and ``request`` are ids of the member's answer and of the verdict."""
 
 
 TRIAL_COLUMNS = (

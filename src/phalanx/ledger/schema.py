@@ -10,7 +10,7 @@ the options (``full_probabilities(probabilities, want)``, JSON); a judgment whos
 its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
 """
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -69,8 +69,13 @@ CREATE TABLE training_steps (
   PRIMARY KEY (iteration, member, step)) WITHOUT ROWID;
 CREATE TABLE evaluations (
   iteration INTEGER, member TEXT, task TEXT, item TEXT, domain TEXT, split TEXT,
-  correct INTEGER, readable INTEGER, answer TEXT, reason TEXT, response TEXT,
+  correct INTEGER, readable INTEGER, score REAL, answer TEXT, reason TEXT, response TEXT,
   PRIMARY KEY (iteration, member, task, item)) WITHOUT ROWID;
+CREATE TABLE games (
+  iteration INTEGER, task TEXT, member TEXT, rival TEXT, item TEXT, judge TEXT, game TEXT,
+  domain TEXT, label TEXT, value REAL, reason TEXT, length INTEGER, rival_length INTEGER,
+  response TEXT, request TEXT,
+  PRIMARY KEY (iteration, task, member, rival, item, judge, game)) WITHOUT ROWID;
 CREATE TABLE phases (
   iteration INTEGER, phase TEXT, seconds REAL, asked INTEGER, at REAL,
   PRIMARY KEY (iteration, phase)) WITHOUT ROWID;

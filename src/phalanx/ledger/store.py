@@ -404,6 +404,12 @@ class Ledger:
         with self.transaction():
             self._insert("evaluations", _as.EVALUATION_COLUMNS, rows, replace=True)
 
+    def record_games(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rows with the columns of ``games``; the same verdict is replaced."""
+        rows = [tuple(row[column] for column in _as.GAME_COLUMNS) for row in rows]
+        with self.transaction():
+            self._insert("games", _as.GAME_COLUMNS, rows, replace=True)
+
     def has_evaluation(self, iteration: int) -> bool:
         return self.get(f"evaluated:{iteration}") is not None
 
