@@ -237,7 +237,7 @@ def test_no_vote_on_tasks_without_an_answer_to_agree_on(tmp_path):
             [
                 {
                     "iteration": 0, "member": name, "task": task, "item": item, "domain": "",
-                    "split": "test", "correct": int(name == "ann"), "readable": 1,
+                    "split": "test", "correct": int(name == "ann"), "readable": 1, "score": 0.0,
                     "answer": answer, "reason": "", "response": "",
                 }
                 for name in ("ann", "bea", "cid")

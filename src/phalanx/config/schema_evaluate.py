@@ -31,16 +31,16 @@ class TaskSettings(Section):
     """The split of a hub data set or folder; default: the benchmark's own, or `train`."""
     match: Literal["exact", "number", "choice", "contains", "judged"] = "exact"
     """How a response is compared with the answer. `judged`: `evaluate.judges` say whether it means
-    the same. A `kind` has its own way; with gsm8k, `number` also takes the last number of a response
-    that states no answer."""
+    the same. A `kind` has its own way; with gsm8k, `number` also takes the last number of a
+    response that states no answer."""
     samples: int = Field(1, ge=1)
     """Responses to each item; more than one needs a temperature. The score is the share that is
     right (pass@1; the report has pass@k)."""
     temperature: float = Field(0.0, ge=0)
     """0 is greedy."""
     baseline: str = ""
-    """Kinds that compare with somebody (`alpaca_eval`, `arena_hard`, `open`; `phalanx eval` only): a
-    file of the baseline's outputs, or one of those who are measured. Default: the output in the
+    """Kinds that compare with somebody (`alpaca_eval`, `arena_hard`, `open`; `phalanx eval` only):
+    a file of the baseline's outputs, or one of those who are measured. Default: the output in the
     row, or else whoever is named first."""
     limit: int | None = Field(None, ge=1)
     """Items of each domain."""
@@ -56,8 +56,8 @@ class EvaluateSettings(Section):
     max_new_tokens: int = Field(256, ge=1)
     """Responses are greedy."""
     judges: list[str] = []
-    """Members that say whether an answer means the same as the gold one (`com2`, `match: judged`) or
-    which of two is better (`open`, `alpaca_eval`, ...); nobody judges an answer of their own."""
+    """Members that say whether an answer means the same as the gold one (`com2`, `match: judged`)
+    or which of two is better (`open`, `alpaca_eval`, ...); nobody judges an answer of their own."""
     mixture: bool = False
     """Measure the mixture of `mixture` beside the members (method moaa: at the start, and after
     every generation)."""

@@ -290,12 +290,13 @@ GAME_COLUMNS = (
     "iteration", "task", "member", "rival", "item", "judge", "game", "domain", "label", "value",
     "reason", "length", "rival_length", "response", "request",
 )  # fmt: skip
-"""One verdict of a judge-based benchmark: ``member`` against ``rival`` ("" where it is rated alone)
-on ``item``, by ``judge``. ``game`` tells the verdicts of an item apart: "first" and "second" are the
-places that the member's response was shown in, "turn 1" and "turn 2" what was rated. ``value`` is
-what counts (the member's share of the win from 0 to 1, or a rating), None where the verdict could
-not be read, for the ``reason`` given; ``label`` is the verdict as it was read. Lengths are in
-characters. ``response`` and ``request`` are ids of the member's answer and of the verdict."""
+"""One verdict of a judge-based benchmark: ``member`` against ``rival`` ("" where it is rated
+alone) on ``item``, by ``judge``. ``game`` tells the verdicts of an item apart: "first" and
+"second" are the places that the member's response was shown in, "turn 1" and "turn 2" what was
+rated. ``value`` is what counts (the member's share of the win from 0 to 1, or a rating), None where
+the verdict could not be read, for the ``reason`` given; ``label`` is the verdict as it was read.
+Lengths are in characters. ``response`` and ``request`` are ids of the member's answer and of the
+verdict."""
 
 
 TRIAL_COLUMNS = (
