@@ -17,10 +17,9 @@ from itertools import chain
 
 from phalanx.collective.ownwords import answer_alone, split_reasoning
 from phalanx.collective.templates import fence, fill, load_template
-from phalanx.config.base import sampling
+from phalanx.config.base import Writes, sampling
 from phalanx.config.mixing import named, proposers_of
 from phalanx.config.schema import Config, MixtureSettings
-from phalanx.config.schema_moaa import ProposalSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, derive_seed, joined_id, joined_seed, messages_json
 from phalanx.types import Ask, Member, Message, Request, Response
@@ -119,7 +118,7 @@ def mixture_from(config: Config, members: Sequence[Member], joined: Sequence[str
 def answer_request(
     member: Member,
     turns: Sequence[Message],
-    settings: ProposalSettings,
+    settings: Writes,
     *,
     place: tuple,
     sample: int = 0,
@@ -137,7 +136,7 @@ def answer_request(
 def _request(
     member: Member,
     turns: Sequence[Message],
-    settings: ProposalSettings,
+    settings: Writes,
     shown: Sequence[str],
     place: tuple,
     sample: int,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
+from phalanx.collective.voting import vote
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.report.records import Change, Choice, Evaluation
@@ -276,28 +277,3 @@ def _collective(
         compare(table, COLLECTIVE, domain, before, after, seed) for domain in ("", *table.domains)
     )
     return tuple(change for change in changes if change is not None)
-
-
-def vote(
-    answers: Mapping[str, Mapping[Item, tuple[str, int]]], weights: Mapping[str, float]
-) -> dict[Item, int]:
-    """Item -> 1 where the answer with the largest summed weight is right.
-
-    ``answers``: member -> item -> (normalised answer, correct). An answer "" is no vote; an item
-    without votes is wrong. Of equal sums, the one with the heaviest single voter wins, then the
-    one named first.
-    """
-    result: dict[Item, int] = {}
-    for item in dict.fromkeys(item for rows in answers.values() for item in rows):
-        sums: dict[str, float] = defaultdict(float)
-        heaviest: dict[str, float] = defaultdict(float)
-        right: dict[str, int] = {}
-        for member, rows in answers.items():
-            answer, correct = rows.get(item, ("", 0))
-            if answer:
-                sums[answer] += weights[member]
-                heaviest[answer] = max(heaviest[answer], weights[member])
-                right.setdefault(answer, correct)
-        winner = max(sums, key=lambda answer: (sums[answer], heaviest[answer]), default="")
-        result[item] = right.get(winner, 0)
-    return result

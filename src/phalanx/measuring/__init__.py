@@ -1,0 +1,1 @@
+"""Measuring: members and collectives on tasks (``eval``), contests, and judges under test."""

@@ -1,0 +1,340 @@
+"""Whoever is measured: one member, or several that answer as one.
+
+``majority`` votes over the members' answers as they are compared, ``mixture`` is the mixture of
+``mixture``, ``best_of`` has judges choose among the members' answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from phalanx import pool
+from phalanx.asking import Asking
+from phalanx.collective.conversation import transcript
+from phalanx.collective.mixture import Mixture, answer_request, mix, mixture_from
+from phalanx.collective.ownwords import answer_alone
+from phalanx.collective.panel import decide, judge_duels
+from phalanx.collective.ranking import Candidate
+from phalanx.collective.referee import MOA, rank_by
+from phalanx.collective.reputation import initial_standing
+from phalanx.config.mixing import named
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
+from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.types import (
+    Ask,
+    Duel,
+    Instruction,
+    Judgment,
+    Member,
+    Message,
+    Outcome,
+    Response,
+    Sampling,
+)
+
+MAJORITY, MIXED, BEST_OF = "majority", "mixture", "best_of"
+COLLECTIVES = (MAJORITY, MIXED, BEST_OF)
+
+Group = tuple[Instruction, Sequence[Candidate]]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whoever is measured. ``name`` is that of its rows: ``ada``, ``ada@2``, ``majority``.
+
+    ``members`` keep their own names: of a subject ``ada@2`` the member is ``ada``, as it was after
+    iteration 2, so that nobody judges an answer of their own.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    together: Literal["", "majority", "mixture", "best_of"] = ""
+
+
+def answers(
+    subject: Subject,
+    conversations: Sequence[tuple[Message, ...]],
+    wants: Sequence[Sampling],
+    place: Asking,
+    *,
+    phase: str = "evaluate",
+) -> list[Response | None]:
+    """One answer to each conversation, which ends with a user turn; ``wants`` says how it is
+    written. None where there is none: a mixture without proposals, no verdict for ``best_of``.
+
+    A member's failed request is a response with its error. The same conversation and settings are
+    asked once. Raises ConfigError for ``majority``, which has no answers but those it votes on.
+    """
+    if len(wants) != len(conversations):
+        raise ValueError(f"{len(conversations)} conversations but {len(wants)} wants")
+    if subject.together == MAJORITY:
+        raise ConfigError(
+            f"{subject.name} votes on answers that can be compared and writes none of its own; "
+            "measure a member, the mixture or best_of on tasks with free answers"
+        )
+    ask = place.ask(0)
+    if subject.together == MIXED:
+        return _mixed(subject, conversations, wants, place, ask, phase)
+    if subject.together == BEST_OF:
+        return _best(subject, conversations, wants, place, ask, phase)
+    (member,) = subject.members
+    return list(_alone([member], conversations, wants, place.config, ask, phase)[0])
+
+
+def _alone(
+    members: Sequence[Member],
+    conversations: Sequence[tuple[Message, ...]],
+    wants: Sequence[Sampling],
+    config: Config,
+    ask: Ask,
+    phase: str,
+) -> list[list[Response]]:
+    """Every member's answers, asked together."""
+    place = ("eval", config.seed)
+    requests = [
+        answer_request(member, turns, want, place=place, purpose="evaluate")
+        for member in members
+        for turns, want in zip(conversations, wants, strict=True)
+    ]
+    replies = iter(ask(phase, requests) if requests else [])
+    return [[next(replies) for _ in conversations] for _ in members]
+
+
+def mixture_of(subject: Subject, config: Config) -> Mixture:
+    """The mixture that a subject is. Raises ConfigError as :func:`mixture_from`."""
+    return mixture_from(config, subject.members)
+
+
+def _mixed(
+    subject: Subject,
+    conversations: Sequence[tuple[Message, ...]],
+    wants: Sequence[Sampling],
+    place: Asking,
+    ask: Ask,
+    phase: str,
+) -> list[Response | None]:
+    """Proposers write by their own settings; the last answer as wanted."""
+    mixture = mixture_of(subject, place.config)
+    found: list[Response | None] = [None] * len(conversations)
+    for want in dict.fromkeys(wants):
+        mine = [at for at, one in enumerate(wants) if one == want]
+        aggregate = mixture.settings.aggregate.model_copy(update=_settings_of(want))
+        settings = mixture.settings.model_copy(update={"aggregate": aggregate})
+        made = mix(
+            [conversations[at] for at in mine],
+            Mixture(mixture.layers, mixture.aggregator, settings),
+            ask,
+            place=("evaluate", place.config.seed),
+            phase=phase,
+        )
+        for at, one in zip(mine, made, strict=True):
+            found[at] = one.response
+    return found
+
+
+def _settings_of(want: Sampling) -> dict[str, float]:
+    return {
+        name: getattr(want, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")
+    }
+
+
+# Best of several ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """``at`` is the position of the candidate that judges like best; None without a verdict.
+
+    ``reason`` says why there is none, or "drawn" where several were equally good.
+    """
+
+    at: int | None
+    reason: str = ""
+
+
+def judges_from(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
+    """``evaluate.judges``, or everybody with the role judge where none are named."""
+    if not config.evaluate.judges:
+        return pool.judges(members)
+    known = named(config.evaluate.judges, members, "evaluate.judges")
+    return tuple(known[name] for name in dict.fromkeys(config.evaluate.judges))
+
+
+def judges_at(place: Asking) -> tuple[Member, ...]:
+    """The judges of an evaluation: as they were at the start of the run, the same for everybody."""
+    return judges_from(place.config, place.ledger.members(0))
+
+
+def _best(
+    subject: Subject,
+    conversations: Sequence[tuple[Message, ...]],
+    wants: Sequence[Sampling],
+    place: Asking,
+    ask: Ask,
+    phase: str,
+) -> list[Response | None]:
+    replies = _alone(subject.members, conversations, wants, place.config, ask, phase)
+    groups = [
+        (
+            shown_to_judges(turns),
+            [
+                candidate(member.name, reply[at])
+                for member, reply in zip(subject.members, replies, strict=True)
+            ],
+        )
+        for at, turns in enumerate(conversations)
+    ]
+    made = choose(groups, place, ask)
+    return [None if one.at is None else replies[one.at][at] for at, one in enumerate(made)]
+
+
+def shown_to_judges(turns: Sequence[Message]) -> Instruction:
+    """A conversation as judges see it: its last user turn, or a transcript with all turns."""
+    text = turns[-1].content
+    if len(turns) == 1:
+        return Instruction(content_id(text), text)
+    written = transcript(turns, derive_seed("best_of", *turns))
+    return Instruction(content_id(*turns), written, turns=tuple(turns))
+
+
+def candidate(name: str, reply: Response) -> Candidate:
+    """A member's answer as judges compare it: without reasoning that goes before it."""
+    text = answer_alone(reply.text or "") if reply.error is None else ""
+    failed = reply.error.kind if reply.error else ""
+    return Candidate(name, text, reply.request_id, reply.truncated, failed)
+
+
+def choose(groups: Sequence[Group], place: Asking, ask: Ask) -> list[Chosen]:
+    """The best candidate of each group; candidates are named after the members that wrote them.
+
+    With ``judge.protocol: moa``, or one judge who is no candidate, :func:`rank_by` ranks them.
+    Otherwise every two are a duel before all judges who are in neither side of it, decided by
+    ``aggregate``, and the largest share of duels won is best: judges of different severity count
+    the same. Of equals one is drawn by the seed.
+    """
+    config, judges = place.config, judges_at(place)
+    names = {one.name for _, candidates in groups for one in candidates}
+    outside = [judge for judge in judges if judge.name not in names]
+    if config.judge.protocol == MOA:
+        scores = _ranked(MOA, groups, place.ledger.members(0), ask, config)
+    elif len(judges) == 1 and outside:
+        scores = _ranked(outside[0].name, groups, outside, ask, config)
+    else:
+        scores = _by_duels(groups, judges, ask, config)
+    return [
+        _first_of(instruction, candidates, mine, config.seed)
+        for (instruction, candidates), mine in zip(groups, scores, strict=True)
+    ]
+
+
+def _ranked(
+    judge: str, groups: Sequence[Group], members: Sequence[Member], ask: Ask, config: Config
+) -> list[Sequence[float | None]]:
+    found = rank_by(judge, groups, members, ask, config, place=(config.seed, "best_of"))
+    return [one.scores for one in found.ranked]
+
+
+def _distinct(candidates: Sequence[Candidate]) -> list[int]:
+    """The position of the first candidate with each usable text."""
+    first: dict[str, int] = {}
+    for at, one in enumerate(candidates):
+        if one.usable:
+            first.setdefault(one.text.strip(), at)
+    return list(first.values())
+
+
+def _by_duels(
+    groups: Sequence[Group], judges: Sequence[Member], ask: Ask, config: Config
+) -> list[list[float | None]]:
+    """The share of duels that each candidate won (a tie is half a win); None without any."""
+    duels: list[Duel] = []
+    texts: list[tuple[str, str]] = []
+    for number, (instruction, candidates) in enumerate(groups):
+        for left, right in combinations(_distinct(candidates), 2):
+            one, two = candidates[left], candidates[right]
+            key = content_id("best_of", config.seed, number, instruction.id, one, two)
+            duels.append(Duel(key, instruction, one.name, two.name, matched="ranking"))
+            texts.append((one.text, two.text))
+    outcomes = _outcomes(duels, texts, judges, ask, config)
+    left_over = iter(duels)
+    return [_shares(candidates, left_over, outcomes) for _, candidates in groups]
+
+
+def _outcomes(
+    duels: Sequence[Duel],
+    texts: Sequence[tuple[str, str]],
+    judges: Sequence[Member],
+    ask: Ask,
+    config: Config,
+) -> dict[str, Outcome]:
+    """Reward models score; everybody else judges by ``judge.protocol``."""
+    place, judgments = (config.seed, "best_of"), list[Judgment]()
+    of_rewards = config.judge.model_copy(update={"protocol": "reward", "template": None})
+    for settings, group in (
+        (config.judge, [judge for judge in judges if judge.engine != "reward"]),
+        (of_rewards, [judge for judge in judges if judge.engine == "reward"]),
+    ):
+        asked = [
+            (duel, pair, pool.judges_of(duel, group))
+            for duel, pair in zip(duels, texts, strict=True)
+        ]
+        if any(mine for *_, mine in asked):
+            judgments += judge_duels(asked, settings, ask, place=place)
+    given = pool.starting_reputations(config)
+    reputations = {
+        judge.name: initial_standing(config.reputation, given.get(judge.name)).value
+        for judge in judges
+    }
+    found, _ = decide(
+        duels,
+        {},
+        judgments,
+        list(reputations),
+        config.aggregate,
+        quorum=config.judge.quorum,
+        reputations=reputations,
+    )
+    return found
+
+
+def _shares(
+    candidates: Sequence[Candidate], duels: Iterator[Duel], outcomes: Mapping[str, Outcome]
+) -> list[float | None]:
+    won, met = [0.0] * len(candidates), [0] * len(candidates)
+    for left, right in combinations(_distinct(candidates), 2):
+        outcome = outcomes[next(duels).id]
+        if outcome.status not in ("decided", "tie"):
+            continue
+        points = {"left": 1.0, "right": 0.0, None: 0.5}[outcome.winner]
+        won[left] += points
+        won[right] += 1 - points
+        met[left] += 1
+        met[right] += 1
+    return [wins / games if games else None for wins, games in zip(won, met, strict=True)]
+
+
+def _first_of(
+    instruction: Instruction,
+    candidates: Sequence[Candidate],
+    scores: Sequence[float | None],
+    seed: int,
+) -> Chosen:
+    distinct = _distinct(candidates)
+    if not distinct:
+        failed = next((one.failed for one in candidates if one.failed), "")
+        return Chosen(None, failed or "empty")
+    if len(distinct) == 1:
+        return Chosen(distinct[0])
+    known = {at: score for at in distinct if (score := scores[at]) is not None}
+    if not known:
+        return Chosen(None, "no verdict")
+    top = [at for at, score in known.items() if score == max(known.values())]
+    if len(top) == 1:
+        return Chosen(top[0])
+    texts = [candidates[at].name for at in top]
+    drawn = derived_random("best_of", seed, instruction.id, texts).choice(top)
+    return Chosen(drawn, "drawn")
