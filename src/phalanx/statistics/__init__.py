@@ -4,7 +4,7 @@
 file           what it holds
 =============  ====================================================================================
 shares         Wilson, exact McNemar, sign test, Holm, what n items can show, pass@k
-resampling     bootstraps: paired items, clusters, strata
+resampling     bootstraps: paired items, clusters, strata; the sign-flip test
 means          the mean of clustered rows; seeds apart from items
 agreement      Cohen's kappa, Krippendorff's alpha, how many independent judges a panel is worth
 calibration    Brier score, reliability table, expected calibration error
@@ -43,6 +43,7 @@ from phalanx.statistics.resampling import (
     percentiles,
     resampled_counts,
     resampled_ratios,
+    sign_flip_test,
 )
 from phalanx.statistics.shares import (
     holm,
@@ -87,6 +88,7 @@ __all__ = [
     "resampled_counts",
     "resampled_ratios",
     "seeds_apart_from_items",
+    "sign_flip_test",
     "sign_test",
     "wilson",
 ]

@@ -117,26 +117,37 @@ def minimum_detectable(
     check_share("discordant", discordant)
     check_share("power", power)
     check_share("confidence", confidence)
-    if _mcnemar_power(n, discordant, 1.0, 1 - confidence) < power:
+    counts = np.arange(
+        stats.binom.ppf(_RARE, n, discordant), stats.binom.isf(_RARE, n, discordant) + 1
+    )
+    chances = stats.binom.pmf(counts, n, discordant)
+    critical = _critical(counts, 1 - confidence)
+    if _mcnemar_power(counts, chances, critical, 1.0) < power:
         return None
     low, high = 0.5, 1.0  # the chance that a discordant item went the better way
     for _ in range(40):
         middle = (low + high) / 2
-        if _mcnemar_power(n, discordant, middle, 1 - confidence) < power:
+        if _mcnemar_power(counts, chances, critical, middle) < power:
             low = middle
         else:
             high = middle
     return discordant * (2 * high - 1)
 
 
-def _mcnemar_power(n: int, discordant: float, better: float, alpha: float) -> float:
-    """Chance that exact McNemar is significant; the number of discordant items is binomial."""
-    counts = np.arange(n + 1)
-    chances = stats.binom.pmf(counts, n, discordant)
-    # Largest k that is significant on one side of a fair coin, for every count at once.
+_RARE = 1e-12  # numbers of discordant items that are rarer than this, on either side, are left out
+
+
+def _critical(counts: np.ndarray, alpha: float) -> np.ndarray:
+    """Largest k that is significant on one side of a fair coin, for every count; -1 for none."""
     critical = stats.binom.ppf(alpha / 2, counts, 0.5)
     too_big = stats.binom.cdf(critical, counts, 0.5) > alpha / 2
-    critical = np.where(too_big, critical - 1, critical)
+    return np.where(too_big, critical - 1, critical)
+
+
+def _mcnemar_power(
+    counts: np.ndarray, chances: np.ndarray, critical: np.ndarray, better: float
+) -> float:
+    """Chance that exact McNemar is significant; ``chances`` are those of each count."""
     found = stats.binom.cdf(critical, counts, better) + stats.binom.sf(
         counts - critical - 1, counts, better
     )
