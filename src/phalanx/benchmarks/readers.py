@@ -76,6 +76,7 @@ def read_rewardbench(path: str, *, split: str = "filtered") -> tuple[Pair, ...]:
             response_b=row.text("rejected"),
             label="A",
             group=subset,
+            writers=_writers(row, "chosen_model", "rejected_model"),
         )
 
     return read_records(path, make, _id, split=split)
@@ -96,6 +97,7 @@ def read_ppe_preferences(path: str, *, split: str = "test") -> tuple[Pair, ...]:
             response_b=row.text("response_2"),
             label=row.one_of("winner", _BY_WINNER),
             group=row.text("language") if "language" in row else "",
+            writers=_writers(row, "model_a", "model_b"),
         )
 
     return read_records(path, make, _id, split=split)
@@ -207,14 +209,15 @@ def read_prepared_pairs(path: str) -> tuple[Pair, ...]:
     """Pairs as ``{id, prompt, choices: {A, B}, answer: A or B, meta}``."""
 
     def make(row: Fields) -> Pair:
-        choices = row.inner("choices")
+        choices, meta = row.inner("choices"), row.inner("meta")
         return Pair(
             id=row.name("id"),
             instruction=row.words("prompt"),
             response_a=choices.text("A"),
             response_b=choices.text("B"),
             label=row.one_of("answer", _BY_LETTER),
-            group=_meta_group(row.inner("meta")),
+            group=_meta_group(meta),
+            writers=_writers(meta, "writer_a", "writer_b"),
         )
 
     return read_records(path, make, _id)
@@ -231,6 +234,11 @@ def read_prepared_questions(path: str) -> tuple[Question, ...]:
         return _two_turns(row.name("id"), meta.texts("turns"), references, meta)
 
     return read_records(path, make, _id)
+
+
+def _writers(row: Fields, left: str, right: str) -> tuple[str, str]:
+    """Who wrote the responses, where the row says so of both."""
+    return (row.text(left), row.text(right)) if left in row and right in row else ("", "")
 
 
 def _meta_group(meta: Fields) -> str:

@@ -28,7 +28,8 @@ class Question:
 class Pair:
     """Two responses to one instruction; ``label`` names the better one.
 
-    In some files the better one is always A: a judge must see both orders.
+    In some files the better one is always A: a judge must see both orders. ``writers`` are the
+    models or members that wrote the responses, "" where that is not known.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Pair:
     response_b: str
     label: Side
     group: str = ""
+    writers: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
