@@ -55,7 +55,7 @@ FORMATS = [
         "q", "Q?", ("a", "b", ""), (True, False, True), "m", ((0, 1), (1, 2)))),
     (readers.read_arena_hard, ARENA_1, Question("u", ("Q?",), "C")),
     (readers.read_arena_hard, ARENA_2, Question("u", ("Q?",), "hard_prompt")),
-    (readers.read_alpaca_eval, ALPACA, Question("0", ("Q?",), "koala", ("a",))),
+    (readers.read_alpaca_eval, ALPACA, Question("0", ("Q?",), "koala", ("a",), 0)),
     (readers.read_mt_bench, MT_BENCH, Question("81", ("Q?", "R?"), "math", ("1", ""))),
     (readers.read_prepared_pairs, PREPARED, Pair("x/1", "Q?", "a", "b", "A", "s")),
     (readers.read_prepared_questions, PREPARED, Question("x/1", ("Q?",), "s")),

@@ -45,11 +45,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """One verdict; ``model_first`` says that the model's response was shown as A."""
+    """One verdict; ``model_first`` says that the model's response was shown as A. ``judge`` tells
+    the verdicts of several judges apart, which are all resampled with their prompt."""
 
     prompt: str
     model_first: bool
     label: Label | None
+    judge: str = ""
 
     @property
     def score(self) -> float | None:
@@ -177,10 +179,10 @@ def _check(rows: Sequence[Game]) -> None:
     for row in rows:
         if row.label is not None and row.label not in LABELS:
             faults.append(f"prompt {row.prompt}: unknown label {row.label!r}")
-        if (row.prompt, row.model_first) in seen:
+        if (row.prompt, row.model_first, row.judge) in seen:
             order = "model" if row.model_first else "baseline"
             faults.append(f"prompt {row.prompt} was played twice with the {order} first; keep one")
-        seen.add((row.prompt, row.model_first))
+        seen.add((row.prompt, row.model_first, row.judge))
     if faults:
         raise ConfigError(faults)
     if not any(row.label for row in rows):

@@ -34,12 +34,15 @@ Outcome = Literal["first", "second", "tie"]
 
 @dataclass(frozen=True, slots=True)
 class RatedTurn:
-    """The rating of one turn (1 or 2) of one question; None where it could not be read."""
+    """The rating of one turn (1 or 2) of one question; None where it could not be read.
+
+    ``judge`` tells the ratings of several judges apart."""
 
     question: str
     category: str
     turn: int
     value: float | None
+    judge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +143,9 @@ def _check(rows: Sequence[RatedTurn]) -> None:
             faults.append(f"{name}: MT-Bench has turns 1 and 2")
         if row.value is not None and not LOW <= row.value <= HIGH:
             faults.append(f"{name}: rating {row.value} is not between 1 and 10")
-        if (row.question, row.turn) in seen:
+        if (row.question, row.turn, row.judge) in seen:
             faults.append(f"{name} was rated twice; keep one")
-        seen.add((row.question, row.turn))
+        seen.add((row.question, row.turn, row.judge))
     if faults:
         raise ConfigError(faults)
     if not any(row.value is not None for row in rows):

@@ -180,6 +180,7 @@ def read_alpaca_eval(path: str, *, split: str = "eval") -> tuple[Question, ...]:
             turns=(row.words("instruction"),),
             group=row.words("dataset"),
             references=(row.text("output"),) if "output" in row else (),
+            index=row.number,
         )
 
     return read_records(path, make, _turns, split=split)
@@ -224,12 +225,15 @@ def read_prepared_pairs(path: str) -> tuple[Pair, ...]:
 
 
 def read_prepared_questions(path: str) -> tuple[Question, ...]:
-    """Questions as ``{id, prompt, meta}``; two turns and references as in MT-Bench, in ``meta``."""
+    """Questions as ``{id, prompt, meta}``; in ``meta`` there may be two turns and references as in
+    MT-Bench, or the ``index`` of an AlpacaEval instruction."""
 
     def make(row: Fields) -> Question:
         meta = row.inner("meta")
         if "turns" not in meta:
-            return Question(row.name("id"), (row.words("prompt"),), _meta_group(meta))
+            index = meta.whole("index") if "index" in meta else None
+            turns = (row.words("prompt"),)
+            return Question(row.name("id"), turns, _meta_group(meta), index=index)
         references = meta.texts("reference") if "reference" in meta else ()
         return _two_turns(row.name("id"), meta.texts("turns"), references, meta)
 

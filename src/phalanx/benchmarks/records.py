@@ -15,13 +15,15 @@ class Question:
     """Something to answer. ``references`` are the answers that came with the file, if any.
 
     They are MT-Bench's reference answers, one a turn ("" where a turn has none), or the one
-    output of the baseline in an AlpacaEval file.
+    output of the baseline in an AlpacaEval file. ``index`` is the place among AlpacaEval's
+    instructions, by which difficulties are known.
     """
 
     id: str
     turns: tuple[str, ...]
     group: str = ""
     references: tuple[str, ...] = ()
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ TaskKind = Literal[
     "humaneval", "ifeval", "alpaca_eval", "arena_hard", "mt_bench", "open",
 ]  # fmt: skip
 
+CONTESTS: tuple[TaskKind, ...] = ("alpaca_eval", "arena_hard", "mt_bench", "open")
+"""Kinds whose answers are compared or rated by judges: they have no items that are right."""
+
 
 class TaskSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
@@ -42,6 +45,10 @@ class TaskSettings(Section):
     """Kinds that compare with somebody (`alpaca_eval`, `arena_hard`, `open`; `phalanx eval` only):
     a file of the baseline's outputs, or one of those who are measured. Default: the output in the
     row, or else whoever is named first."""
+    difficulty: str = ""
+    """`alpaca_eval`: a file of the instructions' difficulties, for the length-controlled win rate."""
+    gamed: str = ""
+    """`alpaca_eval`: a file of the gamed baselines, which regularise that rate."""
     limit: int | None = Field(None, ge=1)
     """Items of each domain."""
     domains: list[str] = []
