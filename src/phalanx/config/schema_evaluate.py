@@ -51,6 +51,8 @@ class TaskSettings(Section):
     """`alpaca_eval`: a file of the gamed baselines, which regularise that rate."""
     limit: int | None = Field(None, ge=1)
     """Items of each domain."""
+    total: int | None = Field(None, ge=1)
+    """Items in all, drawn whatever their domains; `--limit` of `phalanx eval`."""
     domains: list[str] = []
     """Only items of these domains; default: all."""
 

@@ -42,3 +42,23 @@ READERS: dict[str, Reader] = {
     "truthfulqa_mc1": partial(truthfulqa.read, form="mc1"),
     "truthfulqa_mc2": partial(truthfulqa.read, form="mc2"),
 }
+
+HUB: dict[str, tuple[str, str]] = {
+    "gsm8k": ("hub:openai/gsm8k:main", "test"),
+    "math": ("hub:HuggingFaceH4/MATH-500", "test"),
+    "medqa": ("hub:GBaker/MedQA-USMLE-4-options", "test"),
+    "mmlu": ("hub:cais/mmlu:all", "test"),
+    "truthfulqa": ("hub:truthfulqa/truthful_qa:multiple_choice", "validation"),
+    "truthfulqa_mc1": ("hub:truthfulqa/truthful_qa:multiple_choice", "validation"),
+    "truthfulqa_mc2": ("hub:truthfulqa/truthful_qa:multiple_choice", "validation"),
+    "humaneval": ("hub:openai/openai_humaneval", "test"),
+    "ifeval": ("hub:google/IFEval", "train"),
+}
+"""Where the published rows of a kind are on the hub, and the split that is measured. The others
+are behind a gate (GPQA), in one data set a subject (MMLU-Redux), or not there in these columns: the
+user gives their rows."""
+
+
+def split_for(kind: str) -> str:
+    """The split that is read of a hub data set or folder where the settings name none."""
+    return HUB[kind][1] if kind in HUB else "train"
