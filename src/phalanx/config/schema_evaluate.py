@@ -46,7 +46,7 @@ class TaskSettings(Section):
     a file of the baseline's outputs, or one of those who are measured. Default: the output in the
     row, or else whoever is named first."""
     difficulty: str = ""
-    """`alpaca_eval`: a file of the instructions' difficulties, for the length-controlled win rate."""
+    """`alpaca_eval`: a file of instruction difficulties, for the length-controlled win rate."""
     gamed: str = ""
     """`alpaca_eval`: a file of the gamed baselines, which regularise that rate."""
     limit: int | None = Field(None, ge=1)
