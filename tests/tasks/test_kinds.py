@@ -12,9 +12,10 @@ from typing import get_args
 import pytest
 
 from phalanx.config.schema import TaskKind, TaskSettings
+from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.rows import read_rows
-from phalanx.tasks import Score, TaskItem, load_task, score
+from phalanx.tasks import Score, TaskItem, load_task, normalise, score
 from phalanx.tasks.kinds import READERS
 from phalanx.tasks.loading import read_items
 
@@ -46,7 +47,7 @@ def load(folder: Path, kind: str, *rows: dict, **settings) -> tuple[TaskItem, ..
 
 
 def test_every_kind_has_a_reader() -> None:
-    assert {"", *READERS} == set(get_args(TaskKind))
+    assert {"", *READERS, *CONTESTS} == set(get_args(TaskKind))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,11 @@ def test_truthfulqa(tmp_path: Path) -> None:
 
 def test_kcross_wants_every_blank(tmp_path: Path) -> None:
     (item,) = load(tmp_path, "kcross", CROSS)
-    assert score("blank 1: B, blank 2: B", item) == Score(False, True)
-    assert score("blank 1: B, blank 2: A", item) == Score(True, True)
+    assert score("blank 1: B, blank 2: B", item) == Score(False, True, partial=0.5)
+    assert score("blank 1: B, blank 2: A", item) == Score(True, True, partial=1.0)
+    assert score("blank 1: A, blank 2: B", item).share == 0
     assert not score("blank 1: B", item).readable
+    assert score("blank 1: B", item).share == 0
 
 
 def test_all_bad_rows_in_one_error(tmp_path: Path) -> None:
@@ -183,15 +186,69 @@ def test_all_own_answers_that_can_never_match_in_one_error(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path: Path) -> None:
-    row = {"question": "Why?", "answer": "to rest"}
-    with pytest.raises(ConfigError, match=r"kind com2 .* judge"):
-        load(tmp_path, "com2", row)
-    (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    (item,) = read_items(read_rows(str(tmp_path / "one.jsonl")), "com2", "t")
+    (item,) = load(tmp_path, "com2", {"question": "Why?", "answer": "to rest"})
+    assert item.match == "judged"
+    assert normalise("To  rest.", item) == "to rest"
     with pytest.raises(ConfigError, match="'judged'"):
         score("to rest", item)
+    for kind in CONTESTS:
+        with pytest.raises(ConfigError, match=f"kind {kind} compares .* phalanx eval"):
+            load(tmp_path, kind, {"question": "Why?"})
     with pytest.raises(ConfigError, match="wants the rows of that benchmark"):
         load_task(TaskSettings(name="t", source="builtin:skills", kind="mmlu"), seed=0)
+
+
+OWN = {"instruction": "Who flies?", "answer": "owl"}
+
+
+@pytest.mark.parametrize(
+    ("match", "row", "right", "wrong"),
+    [
+        ("exact", OWN, "Answer: Owl.", "the owl flies"),
+        ("contains", OWN, "The owl flies.", "The fowl flies."),
+        ("number", {"question": "2 + 2?", "answer": 4}, "It makes 4.", "5"),
+        ("choice", {"prompt": "Pick A or B.", "answer": "B"}, "Answer: B", "Answer: A"),
+        ("choice", {"prompt": "q", "choices": OPTIONS, "answer": "owl"}, "Answer: B", "owl"),
+        ("choice", {"prompt": "q", "choices": OPTIONS, "answer": 3}, "Answer: D", "Answer: C"),
+        ("choice", {"prompt": "q", "choices": LETTERED, "answer": "C"}, "**C**", "A fox"),
+        ("exact", {**OWN, "choices": None, "meta": {"level": 2}}, "owl", "fox"),
+    ],
+)
+def test_own_rows(tmp_path: Path, match: str, row: dict, right: str, wrong: str) -> None:
+    (item,) = load(tmp_path, "", row, match=match)
+    assert [score(text, item).correct for text in (right, wrong)] == [True, False]
+    shown = [f"({label}) {text}" for label, text in item.choices]
+    assert len(shown) == (len(OPTIONS) if row.get("choices") else 0)
+    assert all(text in item.instruction for text in shown)
+
+
+def test_own_rows_with_the_same_question_and_other_options_are_two(tmp_path: Path) -> None:
+    row = {"prompt": "Which is true?", "answer": "A"}
+    rows = [{**row, "choices": ["x", "y"]}, {**row, "choices": ["x", "z"]}]
+    assert len({item.id for item in load(tmp_path, "", *rows, match="choice")}) == 2
+    assert len(load(tmp_path, "", rows[0], rows[0], match="choice")) == 1
+
+
+def test_all_bad_own_rows_in_one_error(tmp_path: Path) -> None:
+    rows = [
+        OWN,
+        {"instruction": " ", "answer": "x"},
+        {"instruction": "a", "answer": None},
+        {"instruction": "b", "answer": "x", "choices": ["x", "y"]},
+        {"instruction": [{"role": "user", "content": "c"}], "answer": "x"},
+        {**OWN, "answer": "fox"},
+    ]
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "", *rows)
+    assert [fault.split("jsonl:")[1] for fault in caught.value.faults] == [
+        "2: no instruction or prompt or question",
+        "3: no answer",
+        "4: has choices, which match: exact does not show; use match: choice, or leave them out",
+        "5: instruction is not text",
+        f"6: id {load(tmp_path, '', OWN)[0].id} already used on line 1 by another question",
+    ]
+    with pytest.raises(ConfigError, match="no row has the column instruction or prompt or questio"):
+        load(tmp_path, "", {"text": "a", "answer": "b"})
 
 
 def test_limit_domains_and_the_lenient_number(tmp_path: Path) -> None:

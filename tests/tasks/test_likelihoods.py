@@ -21,7 +21,10 @@ def test_mc1_is_the_likeliest() -> None:
 
 def test_mc2_is_the_mass_of_the_true_choices() -> None:
     sums = [math.log(0.1), math.log(0.2), math.log(0.1)]
-    assert score_sums(sums, TWO) == Score(True, True)
+    found = score_sums(sums, TWO)
+    assert (found.correct, found.readable) == (True, True)
+    assert found.share == pytest.approx(0.75)
+    assert score_sums(sums, ONE).share == 1.0
     assert answer_of(sums, TWO) == "0.750000"
     assert answer_of([value - 5000 for value in sums], TWO) == "0.750000"
     assert not score_sums([math.log(0.1), math.log(0.1), math.log(0.2)], TWO).correct
@@ -39,6 +42,7 @@ def test_mc2_is_the_mass_of_the_true_choices() -> None:
 )
 def test_a_broken_model_is_never_right(item: TaskItem, sums: list, reason: str) -> None:
     assert score_sums(sums, item) == Score(False, False, reason)
+    assert score_sums(sums, item).share == 0
     assert answer_of(sums, item) == ""
 
 

@@ -25,4 +25,5 @@ def read(fields: of.Fields, task: str) -> TaskItem:
         task,
         "judged",
         meta=of.plain(known),
+        question=question,
     )

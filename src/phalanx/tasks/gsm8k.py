@@ -20,4 +20,6 @@ def read(fields: of.Fields, task: str) -> TaskItem:
     identity = of.identity(fields, "gsm8k", question)
     meta = of.plain(of.about(fields))
     asked = wording.for_number(question)
-    return TaskItem(identity, asked, answer, "", task, "stated_number", meta=meta)
+    return TaskItem(
+        identity, asked, answer, "", task, "stated_number", meta=meta, question=question
+    )

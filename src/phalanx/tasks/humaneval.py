@@ -30,4 +30,4 @@ def read(fields: of.Fields, task: str) -> TaskItem:
     )
     known = (("prompt", prompt), ("entry_point", name), ("test", tests))
     key = of.identity(every, "humaneval", prompt, names=("task_id", "id"))
-    return TaskItem(key, asked, "", "", task, "code", meta=known)
+    return TaskItem(key, asked, "", "", task, "code", meta=known, question=prompt)

@@ -21,7 +21,8 @@ class TaskItem:
 
     ``choices`` has (label, text) of each option, in the order shown. ``answer`` is then a label;
     for ``mc2`` the labels of all true choices, joined by spaces; for ``blanks`` one label a blank.
-    ``meta`` has what else is known of the row: subject, level, split of the source.
+    ``meta`` has what else is known of the row: subject, level, split of the source. ``question`` is
+    what the source asks, without what is added of the form of an answer; "" where nothing is.
 
     >>> TaskItem("i1", "2 + 2?", "4", "addition", "skills", "number").answer
     '4'
@@ -35,6 +36,7 @@ class TaskItem:
     match: Match
     choices: tuple[tuple[str, str], ...] = ()
     meta: tuple[tuple[str, str], ...] = ()
+    question: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:

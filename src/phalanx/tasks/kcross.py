@@ -53,6 +53,7 @@ def _blanks(fields: of.Fields, task: str) -> TaskItem:
         task,
         "blanks",
         meta=of.plain(of.about(fields)),
+        question=stated,
     )
 
 

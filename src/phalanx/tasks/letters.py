@@ -37,4 +37,5 @@ def letter_item(
         "choice",
         choices,
         of.plain(known if known is not None else of.about(fields)),
+        question,
     )

@@ -19,7 +19,8 @@ def score_sums(sums: Sequence[float | None], item: TaskItem) -> Score:
     """Score the sums (nats) of ``item.choices``, in their order.
 
     mc1: right where the one true choice is likelier than every other. mc2: right where the true
-    choices have more than half of the probability, normalised over all. Not readable where a sum
+    choices have more than half of the probability, normalised over all; that probability is the
+    share (its mean is what lm-eval reports). Not readable where a sum
     is missing or not finite, or where the likeliest choices (mc2: all) tie.
     Raises ValueError for another number of sums than choices.
     """
@@ -28,7 +29,8 @@ def score_sums(sums: Sequence[float | None], item: TaskItem) -> Score:
         return Score(False, False, reason)
     if item.match == "mc1":
         return Score(most_likely(sums, item) == item.answer, True)
-    return Score(true_mass(sums, item) - 0.5 > _ROUNDING, True)
+    mass = true_mass(sums, item)
+    return Score(mass - 0.5 > _ROUNDING, True, partial=mass)
 
 
 def answer_of(sums: Sequence[float | None], item: TaskItem) -> str:

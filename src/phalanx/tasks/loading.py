@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from phalanx import skills
 from phalanx.config.schema import TaskSettings
+from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
 from phalanx.rows import Table, read_rows
-from phalanx.sources import BUILTIN, read_instructions
-from phalanx.tasks import code_runner, equivalence
+from phalanx.sources import BUILTIN
+from phalanx.tasks import code_runner, equivalence, own
 from phalanx.tasks.fields import BadItem
 from phalanx.tasks.items import BY_LIKELIHOOD, CHECKED, TaskItem
-from phalanx.tasks.kinds import READERS
+from phalanx.tasks.kinds import READERS, Reader, split_for
 from phalanx.tasks.scoring import normalise
 from phalanx.types import Instruction
 
@@ -26,10 +28,11 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
     """The items of one task; ``settings.limit`` of each domain, drawn by ``seed``.
 
     ``builtin:skills`` without a limit gives 50 of each domain. A file's items keep its order.
-    Raises :class:`ConfigError` for rows without an instruction or an answer, or with an answer
-    that the way of matching could never find (all are listed), and for a kind that nothing here
-    can score yet; MissingPackage for a kind that needs a package which is not there; SandboxError
-    for kind humaneval where code cannot be run safely.
+    A row that repeats an earlier one is left out. Raises :class:`ConfigError` for rows without an
+    instruction or an answer, or with an answer that the way of matching could never find (all are
+    listed), and for a kind that has no items of its own (those that compare); MissingPackage for
+    a kind that needs a package which is not there; SandboxError for kind humaneval where code
+    cannot be run safely.
     """
     if settings.kind:
         return _of_kind(settings, seed)
@@ -37,13 +40,27 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
         count = settings.limit or ITEMS_PER_SKILL
         wanted = settings.domains or skills.DOMAINS
         found = [row for domain in wanted for row in skills.items(domain, count, seed)]
-    else:
-        read = read_instructions(settings.source, require_answer=True, domains=settings.domains)
-        found = list(read.instructions)
-    items = [_item(row, settings) for row in found]
-    if faults := [fault for item in items if (fault := _unusable(item))]:
-        raise ConfigError([f"task {settings.name}: {fault}" for fault in faults], settings.source)
-    return _limited(items, None if settings.source == BUILTIN else settings.limit, seed)
+        items = [_item(row, settings) for row in found]
+        if faults := [fault for item in items if (fault := _unusable(item))]:
+            raise ConfigError([f"task {settings.name}: {fault}" for fault in faults], BUILTIN)
+        return drawn(items, settings.total, seed)
+    table = read_rows(settings.source, split=settings.split or split_for(settings.kind))
+    _require_columns(table, settings.name)
+    reader = partial(own.read, match=settings.match)
+    return _chosen(_read_items(table, reader, settings.name, ""), settings, seed)
+
+
+def _require_columns(table: Table, task: str) -> None:
+    """A column that no row has is one fault of the whole file, not one of every row."""
+    found = dict.fromkeys(key for row in table.rows for key in row.fields)
+    wanted = (own.QUESTIONS, ("answer",))
+    missing = [" or ".join(names) for names in wanted if not found.keys() & {*names}]
+    if table.rows and missing:
+        listed = ", ".join(map(repr, found)) or "none"
+        raise ConfigError(
+            f"task {task}: no row has the column {', nor '.join(missing)}; columns found: {listed}",
+            table.where,
+        )
 
 
 def _of_kind(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
@@ -53,21 +70,29 @@ def _of_kind(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
             f"task {settings.name}: kind {settings.kind} wants the rows of that benchmark, and "
             f"{BUILTIN} has its own; give a file, or leave kind out"
         )
-    if settings.kind == "com2":
+    if settings.kind in CONTESTS:
         raise ConfigError(
-            f"task {settings.name}: kind com2 has one gold phrase of many right answers, so a "
-            "judge has to compare; tasks are not judged yet, so leave this one out"
+            f"task {settings.name}: kind {settings.kind} compares answers with each other, so it "
+            "has no items to score one by one; it is measured by phalanx eval"
         )
     if settings.kind == "math":
         equivalence.require()
     if settings.kind == "humaneval":
         code_runner.isolation()  # before any member is asked
-    items = read_items(read_rows(settings.source), settings.kind, settings.name)
+    items = read_items(
+        read_rows(settings.source, split=settings.split or split_for(settings.kind)),
+        settings.kind,
+        settings.name,
+    )
     if settings.match == "number":
         items = [replace(item, match="number") for item in items]
+    return _chosen(items, settings, seed)
+
+
+def _chosen(items: list[TaskItem], settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
     if settings.domains:
         items = _of_domains(items, settings)
-    return _limited(items, settings.limit, seed)
+    return drawn(_limited(items, settings.limit, seed), settings.total, seed)
 
 
 def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
@@ -76,12 +101,17 @@ def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
     A row that repeats an earlier one is left out, and so is one that the benchmark leaves out.
     Raises ConfigError that lists every bad row, or where there is no item.
     """
+    return _read_items(table, READERS[kind], task, kind)
+
+
+def _read_items(table: Table, reader: Reader, task: str, kind: str) -> list[TaskItem]:
+    named = f"task {task}, kind {kind}" if kind else f"task {task}"
     faults = [(bad.line, bad.reason) for bad in table.bad]
     items: dict[str, TaskItem] = {}
     line_of: dict[str, int] = {}
     for row in table.rows:
         try:
-            item = READERS[kind](row.fields, task)
+            item = reader(row.fields, task)
         except BadItem as error:
             faults.append((row.line, str(error)))
             continue
@@ -95,9 +125,9 @@ def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
             faults.append((row.line, fault))
     if faults:
         listed = [f"{table.where}:{line}: {reason}" for line, reason in sorted(faults)]
-        raise ConfigError(listed, f"task {task}, kind {kind}: bad rows; mend them")
+        raise ConfigError(listed, f"{named}: bad rows; mend them")
     if not items:
-        raise ConfigError(f"task {task}: there is not one usable row of kind {kind}", table.where)
+        raise ConfigError(f"{named}: there is not one usable row", table.where)
     return list(items.values())
 
 
@@ -136,6 +166,19 @@ def _limited(items: Sequence[TaskItem], limit: int | None, seed: int) -> tuple[T
         names = [item.id for item in items if item.domain == domain]
         derived_random("task", seed, domain).shuffle(names)
         chosen.update(names[:limit])
+    return tuple(item for item in items if item.id in chosen)
+
+
+def drawn(items: Sequence[TaskItem], total: int | None, seed: int) -> tuple[TaskItem, ...]:
+    """At most ``total`` items whatever their domains, drawn by seed, in the order given.
+
+    Fewer are a part of more: items that were drawn stay where ``total`` grows.
+    """
+    if total is None:
+        return tuple(items)
+    names = [item.id for item in items]
+    derived_random("task total", seed).shuffle(names)
+    chosen = set(names[:total])
     return tuple(item for item in items if item.id in chosen)
 
 

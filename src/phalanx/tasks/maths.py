@@ -35,6 +35,7 @@ def read(fields: of.Fields, task: str) -> TaskItem:
         task,
         "math",
         meta=of.plain(known),
+        question=question,
     )
 
 

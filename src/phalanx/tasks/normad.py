@@ -44,6 +44,7 @@ def read(fields: of.Fields, task: str, context: Context) -> TaskItem:
         "label",
         tuple((label, label.capitalize()) for label in LABELS),
         of.plain(known),
+        story,
     )
 
 

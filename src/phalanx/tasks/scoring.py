@@ -21,11 +21,27 @@ _LABEL = re.compile(r"^(?:the )?(?:final |correct )?answer(?: is\b ?:?| ?:)")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``readable`` is False where no answer could be found; ``reason`` says why."""
+    """``readable`` is False where no answer could be found; ``reason`` says why.
+
+    ``partial`` is set where an item can be right in part: the share of blanks that are right
+    (Knowledge Crosswords), or the mass on true choices (TruthfulQA's MC2).
+    """
 
     correct: bool
     readable: bool
     reason: str = ""
+    partial: float | None = None
+
+    @property
+    def share(self) -> float:
+        """How much of the item is right, from 0 to 1; 0 where nothing could be read.
+
+        >>> Score(False, True, partial=0.5).share, Score(True, True).share
+        (0.5, 1.0)
+        """
+        if not self.readable:
+            return 0.0
+        return float(self.correct) if self.partial is None else self.partial
 
 
 def score(text: str, item: TaskItem) -> Score:
@@ -51,10 +67,13 @@ def normalise(text: str, item: TaskItem) -> str:
     exact: without case, extra space, punctuation around it and one leading label; contains: the
     same with the label; number, stated_number, choice, label, blanks and math: see
     :mod:`phalanx.tasks.reading`, :mod:`phalanx.tasks.stated`, :mod:`phalanx.tasks.expressions`.
-    A response that is run or checked has none. Raises ConfigError as :func:`score`.
+    A response that is run or checked has none; one that is judged is as with ``contains``. Raises
+    ConfigError for an item that is scored by likelihoods.
     """
     if item.match in CHECKED:
         return ""
+    if item.match == "judged":
+        return _folded(answer_alone(text), item)
     return _way(item).read(answer_alone(text), item)
 
 
@@ -112,6 +131,13 @@ def _same(found: str, wanted: str) -> Score:
     return Score(found == wanted, True)
 
 
+def _same_blanks(found: str, wanted: str) -> Score:
+    """Right where all blanks are."""
+    pairs = list(zip(found.split("; "), wanted.split("; "), strict=True))
+    right = sum(given == gold for given, gold in pairs)
+    return Score(found == wanted, True, partial=right / len(pairs))
+
+
 def _within(found: str, wanted: str) -> Score:
     return Score(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", found) is not None, True)
 
@@ -130,6 +156,6 @@ WAYS: dict[Match, _Way] = {
     "stated_number": _Way(lambda text, item: read_stated_number(text), _same, "no number"),
     "choice": _Way(_letter, _same, "no choice"),
     "label": _Way(_label, _same, "no label"),
-    "blanks": _Way(_blanks, _same, "not all blanks"),
+    "blanks": _Way(_blanks, _same_blanks, "not all blanks"),
     "math": _Way(lambda text, item: read_expression(text), _equal, "no expression"),
 }

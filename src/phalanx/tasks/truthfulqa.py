@@ -42,6 +42,7 @@ def read(fields: of.Fields, task: str, form: Literal["mc1", "mc2"]) -> TaskItem:
         form,
         choices,
         of.plain(known),
+        question,
     )
 
 

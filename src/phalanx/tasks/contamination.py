@@ -1,0 +1,254 @@
+"""Which texts overlap evaluation questions, so that nobody is measured on what was trained on.
+
+A text overlaps a question where
+
+- both have the same words in the same order, whatever their case, width, spaces and punctuation; or
+- it contains the whole question, if that has at least eight words; or
+- it contains at least 70 % of the question's runs of eight words, if that has at least thirteen.
+
+Eight words and 70 % are what PaLM's authors took (Chowdhery and others 2022, arXiv 2204.02311,
+section 8). Below thirteen words one changed word leaves no such share, so that a near copy could
+not be told from another question of the same form. Runs that more than ten questions have are the
+wording of a task, not of a question, and count for nothing. These two numbers are our own.
+
+All runs of words of all questions are in one table, and every text is looked up in it: nothing is
+estimated, nothing is missed, and no package decides what a run is made from. A language that is
+written without spaces has few runs of words; there only equal texts are found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from phalanx.collective.screening import normalised
+from phalanx.config.schema import Config, TaskSettings
+from phalanx.identity import canonical_json
+from phalanx.sources import BUILTIN
+from phalanx.tasks.items import TaskItem
+from phalanx.types import Demonstration, Instruction
+
+RUN = 8
+"""Words in a run."""
+SHARE = 0.7
+"""Share of a question's runs that a text must contain, from ``LEAST`` words on; below, all."""
+LEAST = 13
+COMMON = 10
+"""A run that more questions than this have is the wording of a task."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """A text, by its id, and the item that it overlaps most.
+
+    ``share`` of the question's runs of words, from 0 to 1; ``exact`` where all words are the same.
+    """
+
+    text: str
+    task: str
+    item: str
+    share: float
+    exact: bool
+
+    def __str__(self) -> str:
+        if self.exact:
+            return f"{self.text} is item {self.item} of {self.task}"
+        if self.share == 1:
+            return f"{self.text} contains item {self.item} of {self.task}"
+        return f"{self.text} contains {self.share:.0%} of item {self.item} of {self.task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """What of the ``of`` texts that were compared overlaps an item; one entry a text.
+
+    ``what`` they are: "instructions", "demonstrations". ``dropped``: those found are left out.
+    """
+
+    what: str
+    of: int
+    found: tuple[Overlap, ...] = ()
+    dropped: bool = False
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The texts that are left out."""
+        return frozenset(one.text for one in self.found) if self.dropped else frozenset()
+
+    def lines(self) -> list[str]:
+        """What a user should know, the first line a sum; empty where nothing was compared.
+
+        >>> Overlaps("instructions", 9, (Overlap("a", "t", "i", 1.0, True),), True).lines()[1]
+        'a is item i of t'
+        """
+        if not self.of:
+            return []
+        if not self.found:
+            return [f"none of {self.of:,} {self.what} overlaps an evaluation item"]
+        tasks = Counter(one.task for one in self.found)
+        listed = ", ".join(f"{count:,} of task {name}" for name, count in tasks.most_common())
+        done = "and left out" if self.dropped else "and kept"
+        first = (
+            f"{len(self.found):,} of {self.of:,} {self.what} overlap evaluation items {done} "
+            f"({listed})"
+        )
+        more = len(self.found) - _SHOWN
+        shown = [str(one) for one in self.found[:_SHOWN]]
+        return [first, *shown, *([f"and {more:,} more"] if more > 0 else [])]
+
+
+class Questions:
+    """The questions of evaluation items by their words; :meth:`find` looks a text up.
+
+    An item's question is ``TaskItem.question``, without and with its options, and, for equal texts
+    alone, all that members are asked.
+    """
+
+    def __init__(self, items: Iterable[TaskItem]) -> None:
+        self._same: dict[str, TaskItem] = {}
+        self._items: list[TaskItem] = []
+        self._needed: list[tuple[int, float]] = []  # runs, and the share of them
+        self._having: dict[str, list[int]] = {}
+        for item in items:
+            for text in _asked(item):
+                self._add(text, item)
+            self._same.setdefault(_plain(item.instruction), item)
+        for run in [run for run, places in self._having.items() if len(places) > COMMON]:
+            for place in self._having.pop(run):
+                runs, share = self._needed[place]
+                self._needed[place] = (runs - 1, share)
+
+    def _add(self, text: str, item: TaskItem) -> None:
+        plain = _plain(text)
+        if plain in self._same:
+            return
+        self._same[plain] = item
+        runs = _runs(plain)
+        if not runs:
+            return
+        for run in runs:
+            self._having.setdefault(run, []).append(len(self._items))
+        self._items.append(item)
+        share = SHARE if len(plain.split()) >= LEAST else 1.0
+        self._needed.append((len(runs), share))
+
+    def find(self, text: str) -> tuple[TaskItem, float, bool] | None:
+        """(item, share, exact) of the question that the text overlaps most, or None."""
+        plain = _plain(text)
+        if plain in self._same:
+            return self._same[plain], 1.0, True
+        counts: Counter[int] = Counter()
+        for run in _runs(plain):
+            counts.update(self._having.get(run, ()))
+        best: tuple[TaskItem, float, bool] | None = None
+        for place in sorted(counts):
+            runs, needed = self._needed[place]
+            share = counts[place] / runs
+            if share >= needed and (best is None or share > best[1]):
+                best = (self._items[place], share, False)
+        return best
+
+
+def overlaps(
+    what: str,
+    texts: Mapping[str, Sequence[str]],
+    source: str,
+    tasks: Sequence[TaskSettings],
+    items: Sequence[TaskItem],
+    *,
+    dropped: bool = False,
+) -> Overlaps:
+    """Compare texts, by id, with the items of tasks; several texts of one id are one thing.
+
+    ``source`` is where the texts are from. Those of ``builtin:skills`` are not compared with items
+    of the same: alignment, training and evaluation are dealt different ones there, and all have
+    the same few wordings.
+    """
+    alike = {task.name for task in tasks if source == BUILTIN and task.source == BUILTIN}
+    compared = [item for item in items if item.task not in alike]
+    if not compared:
+        return Overlaps(what, 0)
+    questions = Questions(compared)
+    found = []
+    for identity, parts in texts.items():
+        hits = [hit for part in parts if (hit := questions.find(part))]
+        if hits:
+            item, share, exact = max(hits, key=lambda hit: (hit[2], hit[1]))
+            found.append(Overlap(identity, item.task, item.id, share, exact))
+    return Overlaps(what, len(texts), tuple(found), dropped)
+
+
+def of_instructions(
+    instructions: Sequence[Instruction],
+    config: Config,
+    items: Sequence[TaskItem],
+    tasks: Sequence[TaskSettings] | None = None,
+) -> Overlaps:
+    """The instructions of a run, every user turn of them, and items (default: of its own tasks).
+
+    Nothing is compared with ``instructions.contamination: off``.
+    """
+    mode = config.instructions.contamination
+    if mode == "off":
+        return Overlaps("instructions", 0)
+    return overlaps(
+        "instructions",
+        {one.id: one.user_turns for one in instructions},
+        config.instructions.source,
+        config.evaluate.tasks if tasks is None else tasks,
+        items,
+        dropped=mode == "drop",
+    )
+
+
+def of_demonstrations(
+    demonstrations: Sequence[Demonstration], config: Config, items: Sequence[TaskItem]
+) -> Overlaps:
+    """The prompts of a file that recruits learn from, under the same setting."""
+    mode, recruit = config.instructions.contamination, config.pool.recruit
+    if mode == "off" or recruit is None:
+        return Overlaps("demonstrations", 0)
+    prompts = {one.id: (one.prompt,) for one in demonstrations}
+    return overlaps(
+        "demonstrations", prompts, recruit.data, config.evaluate.tasks, items,
+        dropped=mode == "drop",
+    )  # fmt: skip
+
+
+def stored(found: Sequence[Overlaps]) -> str:
+    """As a ledger keeps it, under ``contamination``."""
+    return canonical_json([asdict(one) for one in found if one.of])
+
+
+def read_stored(text: str | None) -> tuple[Overlaps, ...]:
+    """What :func:`stored` wrote; none where there is nothing."""
+    rows: list[dict[str, Any]] = json.loads(text or "[]")
+    return tuple(
+        Overlaps(
+            row["what"], row["of"], tuple(Overlap(**one) for one in row["found"]), row["dropped"]
+        )
+        for row in rows
+    )
+
+
+def _asked(item: TaskItem) -> list[str]:
+    """The question, and the question with its options."""
+    question = item.question or item.instruction
+    if item.match != "choice" or not item.choices:
+        return [question]
+    options = " ".join(f"{label} {text}" for label, text in item.choices)
+    return [question, f"{question} {options}"]
+
+
+def _plain(text: str) -> str:
+    return normalised(text) or text.strip()
+
+
+def _runs(plain: str) -> set[str]:
+    """Every run of ``RUN`` words; none in a shorter text."""
+    words = plain.split()
+    return {" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
