@@ -135,7 +135,8 @@ class Comparison:
     "generation" (before this generation), "teacher" (the best, chosen on dev, as it was at the
     start), "baseline" (a student that learned from another builder, as last measured by then) or
     "mixture" (at the start).
-    ``pvalue`` is exact McNemar over all items. ``detectable`` is the smallest difference that this
+    ``pvalue`` is exact McNemar over all items (flipped signs, where some are partly right).
+    ``detectable`` is the smallest difference that this
     test would find with 80 % chance, given how many items differ; None where there is none.
     """
 

@@ -20,11 +20,10 @@ from phalanx.report.moaa_records import (
     Ratio,
     ResultFacts,
 )
+from phalanx.report.paired import detectable, paired_test
 from phalanx.report.scores import DRAWS, Item, Table, compare, macro, mean_interval, weighted
 from phalanx.statistics import (
     Interval,
-    mcnemar_exact,
-    minimum_detectable,
     percentiles,
     resampled_ratios,
 )
@@ -172,10 +171,7 @@ def _comparison(
     if change is None:
         return None
     items = [item for item in before if item in after]
-    lost = sum(before[item] > after[item] for item in items)
-    won = sum(after[item] > before[item] for item in items)
-    differing = (won + lost) / len(items)
-    detectable = minimum_detectable(len(items), differing) if 0 < differing < 1 else None
+    pair = [before[item] for item in items], [after[item] for item in items]
     return Comparison(
         name=level.name,
         iteration=level.iteration,
@@ -183,8 +179,8 @@ def _comparison(
         other=other.name,
         other_iteration=other.iteration,
         change=change,
-        pvalue=mcnemar_exact(lost, won),
-        detectable=detectable,
+        pvalue=paired_test(*pair, seed=derive_seed("report", seed, label)).pvalue,
+        detectable=detectable(*pair),
     )
 
 

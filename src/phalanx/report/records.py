@@ -187,8 +187,12 @@ class Change:
 
     ``member`` is "" for the mean over members, ``domain`` "" for the mean over domains (each
     domain counts the same). Intervals are 95 %: Wilson for one member in one domain, bootstrap
-    over items for means, and paired bootstrap over items for ``difference``. ``pvalue`` is the
-    exact McNemar test where each item is right or wrong, None for means.
+    over items for means, and paired bootstrap over items for ``difference``.
+
+    ``pvalue`` is that of one domain: exact McNemar where each item is right or wrong, else of
+    flipped signs (shares of an item, means over members); None for means over domains.
+    ``adjusted`` is the same after Holm over the domains of this member, ``detectable`` the smallest
+    difference that the first of these tests would find with 80 % chance, None where there is none.
     """
 
     member: str
@@ -201,6 +205,8 @@ class Change:
     difference: float
     interval: Interval
     pvalue: float | None
+    adjusted: float | None = None
+    detectable: float | None = None
 
     @property
     def direction(self) -> int:

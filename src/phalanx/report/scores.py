@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from phalanx.collective.voting import vote
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
+from phalanx.report.paired import detectable, paired_test
 from phalanx.report.records import Change, Choice, Evaluation
-from phalanx.statistics import Interval, mcnemar_exact, paired_bootstrap, wilson
+from phalanx.statistics import Interval, holm, paired_bootstrap, wilson
 
 DRAWS = 2000
 COLLECTIVE = "collective"
@@ -27,7 +29,7 @@ class Table:
     """The rows of ``evaluations``, indexed. Items are those that every member was asked."""
 
     def __init__(self, ledger: Ledger, names: Sequence[str]) -> None:
-        self.correct: dict[tuple[int, str, str], dict[Item, int]] = defaultdict(dict)
+        self.score: dict[tuple[int, str, str], Scores] = defaultdict(dict)
         self.answer: dict[tuple[int, str], dict[Item, tuple[str, int]]] = defaultdict(dict)
         self.domain: dict[Item, str] = {}
         self.unreadable: dict[int, int] = defaultdict(int)
@@ -43,22 +45,22 @@ class Table:
             self.domain[item] = label
             seen[label] = None
             place = (row["iteration"], row["member"])
-            self.correct[*place, row["split"]][item] = row["correct"]
+            self.score[*place, row["split"]][item] = row["score"]
             if row["member"] in names:
                 self.unreadable[row["iteration"]] += not row["readable"]
             if row["split"] == "test":
                 answer = row["answer"] if row["readable"] else ""
                 self.answer[place][item] = (answer or "", row["correct"])
         self.domains = tuple(seen)
-        present = {member for _, member, _ in self.correct}
+        present = {member for _, member, _ in self.score}
         self.members = tuple(name for name in names if name in present)
-        self.iterations = tuple(sorted({number for number, _, _ in self.correct}))
+        self.iterations = tuple(sorted({number for number, _, _ in self.score}))
 
-    def of(self, iteration: int, member: str, split: str) -> dict[Item, int]:
-        return self.correct.get((iteration, member, split), {})
+    def of(self, iteration: int, member: str, split: str) -> Scores:
+        return self.score.get((iteration, member, split), {})
 
     def pool_mean(self, iteration: int, split: str) -> Scores:
-        """Share of the members that are right, for each item that all of them were asked."""
+        """Mean score of the members, for each item that all of them were asked."""
         rows = [self.of(iteration, member, split) for member in self.members]
         common = set.intersection(*(set(row) for row in rows))
         return {item: sum(row[item] for row in rows) / len(rows) for item in sorted(common)}
@@ -84,8 +86,8 @@ def evaluation(
     base = Evaluation(
         iterations=table.iterations,
         domains=table.domains,
-        num_dev=len({i for (_, _, s), row in table.correct.items() if s == "dev" for i in row}),
-        num_test=len({i for (_, _, s), row in table.correct.items() if s == "test" for i in row}),
+        num_dev=len({i for (_, _, s), row in table.score.items() if s == "dev" for i in row}),
+        num_test=len({i for (_, _, s), row in table.score.items() if s == "test" for i in row}),
         unreadable=dict(table.unreadable),
         trajectory=_trajectory(table),
         note=_note(table),
@@ -104,7 +106,7 @@ def evaluation(
 def _note(table: Table) -> str:
     if table.iterations[0] != 0:
         return "the pool was not measured before alignment, so there is nothing to compare with"
-    splits = {split for _, _, split in table.correct}
+    splits = {split for _, _, split in table.score}
     if "test" not in splits:
         return "no item is in the test split; lower evaluate.dev_share"
     if len(table.iterations) == 1:
@@ -143,17 +145,30 @@ def weighted(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> list[f
 
 def _changes(table: Table, first: int, last: int, seed: int) -> list[Change]:
     """Members and their mean, times domains and their mean."""
-    result = []
+    result: list[Change] = []
     for member in ("", *table.members):
         if member:
             before, after = (table.of(number, member, "test") for number in (first, last))
         else:
             before, after = (table.pool_mean(number, "test") for number in (first, last))
-        for domain in ("", *table.domains):
-            change = compare(table, member, domain, before, after, seed)
-            if change is not None:
-                result.append(change)
+        result += _by_domain(table, member, before, after, seed)
     return result
+
+
+def _by_domain(table: Table, member: str, before: Scores, after: Scores, seed: int) -> list[Change]:
+    """The mean over domains, then each domain; the tests of the domains adjusted together."""
+    family = len({table.domain[item] for item in before if item in after})
+    found = [
+        compare(table, member, domain, before, after, seed, family=family if domain else 1)
+        for domain in ("", *table.domains)
+    ]
+    changes = [change for change in found if change is not None]
+    tested = [change for change in changes if change.pvalue is not None]
+    adjusted = iter(holm([change.pvalue for change in tested]))
+    return [
+        change if change.pvalue is None else replace(change, adjusted=next(adjusted))
+        for change in changes
+    ]
 
 
 def compare(
@@ -163,8 +178,13 @@ def compare(
     before: Mapping[Item, float],
     after: Mapping[Item, float],
     seed: int,
+    *,
+    family: int = 1,
 ) -> Change | None:
-    """One comparison on the items that both have; None where there is none."""
+    """One comparison on the items that both have; None where there is none.
+
+    ``family`` is the number of tests that are adjusted together.
+    """
     items = [i for i in before if i in after and (not domain or table.domain[i] == domain)]
     if not items:
         return None
@@ -173,10 +193,7 @@ def compare(
     x, y = weighted(one, table.domain), weighted(two, table.domain)
     place = derive_seed("report", seed, member, domain)
     difference, interval = paired_bootstrap(x, y, seed=place, draws=DRAWS)
-    pvalue = None
-    if domain and member:
-        lost = sum(one[i] > two[i] for i in items)
-        pvalue = mcnemar_exact(lost, sum(two[i] > one[i] for i in items))
+    pair = (list(one.values()), list(two.values()))
     return Change(
         member=member,
         domain=domain,
@@ -187,7 +204,8 @@ def compare(
         after_interval=mean_interval(two, table.domain, place),
         difference=difference,
         interval=interval,
-        pvalue=pvalue,
+        pvalue=paired_test(*pair, seed=place).pvalue if domain else None,
+        detectable=detectable(*pair, family=family) if domain else None,
     )
 
 
@@ -273,7 +291,4 @@ def _collective(
         )
         for number, weight in zip(iterations, weights, strict=True)
     )
-    changes = (
-        compare(table, COLLECTIVE, domain, before, after, seed) for domain in ("", *table.domains)
-    )
-    return tuple(change for change in changes if change is not None)
+    return tuple(_by_domain(table, COLLECTIVE, before, after, seed))

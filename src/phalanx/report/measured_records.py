@@ -1,0 +1,144 @@
+"""The numbers of an evaluation (``phalanx eval``), without words. Shares are in [0, 1].
+
+A subject is whoever was measured: a member, ``ada@2`` (the member after iteration 2), or several
+that answer together. An interval is None where one item alone shows no spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phalanx.report.paired import ALPHA
+from phalanx.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """What a subject got on a task, or on one ``domain`` of it, over all of its items.
+
+    ``score`` is the mean of the items' scores, ``whole`` the share of items that are right as a
+    whole: another number where an item can be partly right. Items without a response, or whose
+    request failed, are ``failed``; those whose response could not be read are ``unreadable``; both
+    count as wrong. ``reasons`` counts why (a tie of likelihoods is one). ``characters`` is the mean
+    length of the responses as they were written, None where nothing was.
+    """
+
+    subject: str
+    task: str
+    domain: str
+    n: int
+    score: float
+    interval: Interval
+    whole: float
+    unreadable: int
+    failed: int
+    reasons: dict[str, int]
+    characters: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMean:
+    """The mean of a subject's scores over the tasks that all subjects have; each counts the same.
+
+    The interval resamples the items within each task.
+    """
+
+    subject: str
+    score: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """``subject`` minus ``other`` on the ``n`` items of ``task`` that both have.
+
+    ``task`` "" is the mean over the tasks that both have, which has no test of its own. ``pvalue``
+    is exact McNemar where ``exact`` (every item right or wrong on both sides), else of flipped
+    signs; ``adjusted`` is that after Holm over the tasks of this comparison. ``detectable`` is the
+    smallest difference that the test would find with 80 % chance, see
+    :func:`phalanx.report.paired.detectable`. ``gained`` and ``lost`` count items.
+    """
+
+    subject: str
+    other: str
+    task: str
+    n: int
+    difference: float
+    interval: Interval | None
+    gained: int
+    lost: int
+    exact: bool = True
+    pvalue: float | None = None
+    adjusted: float | None = None
+    detectable: float | None = None
+
+    @property
+    def direction(self) -> int:
+        """1 or -1 where the adjusted test (of a mean: its interval) says so, else 0."""
+        if self.adjusted is not None:
+            clear = self.adjusted < ALPHA
+        else:
+            clear = self.interval is not None and not self.interval.low <= 0 <= self.interval.high
+        return (1 if self.difference > 0 else -1) if clear else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassAt:
+    """The unbiased chance that one of ``k`` samples is right, mean over the ``n`` items."""
+
+    subject: str
+    task: str
+    samples: int
+    k: int
+    n: int
+    share: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The subject with the best mean on the dev items, and its mean on the test items."""
+
+    subject: str
+    dev: float
+    num_dev: int
+    test: float
+    num_test: int
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything measured by one evaluation.
+
+    ``kinds``: task -> the benchmark that it is, "" for rows of one's own. ``common`` are the tasks
+    that every subject has, ``missing`` the (subject, task) that nobody measured.
+    """
+
+    subjects: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    kinds: dict[str, str] = field(default_factory=dict)
+    judged: tuple[str, ...] = ()
+    sampled: dict[str, int] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+    scores: tuple[TaskScore, ...] = ()
+    by_domain: tuple[TaskScore, ...] = ()
+    means: tuple[TaskMean, ...] = ()
+    paired: tuple[Paired, ...] = ()
+    passes: tuple[PassAt, ...] = ()
+    best: Picked | None = None
+
+    def score(self, subject: str, task: str) -> TaskScore | None:
+        for one in self.scores:
+            if (one.subject, one.task) == (subject, task):
+                return one
+        return None
+
+    @property
+    def comparisons(self) -> dict[tuple[str, str], tuple[Paired, ...]]:
+        """(subject, other) -> its tasks, the mean last, in order."""
+        found: dict[tuple[str, str], list[Paired]] = {}
+        for one in self.paired:
+            found.setdefault((one.subject, one.other), []).append(one)
+        return {pair: tuple(rows) for pair, rows in found.items()}

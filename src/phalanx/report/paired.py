@@ -1,0 +1,61 @@
+"""Two scores of each of the same items, tested, and what so many items could have shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, stdev
+
+from phalanx.statistics import mcnemar_exact, minimum_detectable, sign_flip_test
+
+ALPHA = 0.05
+POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """``gained`` and ``lost``: items on which the second score is higher, and lower.
+
+    ``exact`` says how ``pvalue`` came about: exact McNemar, where every item is right or wrong on
+    both sides; else signs were flipped.
+    """
+
+    n: int
+    gained: int
+    lost: int
+    pvalue: float
+    exact: bool
+
+
+def paired_test(before: Sequence[float], after: Sequence[float], *, seed: int) -> PairedTest:
+    """Test whether the mean of ``after - before`` is 0. ValueError where lengths differ."""
+    differences = [two - one for one, two in zip(before, after, strict=True)]
+    gained, lost = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+    exact = {*before, *after} <= {0, 1}
+    pvalue = mcnemar_exact(lost, gained) if exact else sign_flip_test(differences, seed=seed)
+    return PairedTest(len(differences), gained, lost, pvalue, exact)
+
+
+def detectable(before: Sequence[float], after: Sequence[float], *, family: int = 1) -> float | None:
+    """The smallest difference of means that :func:`paired_test` finds with 80 % chance.
+
+    It takes what is seen as given: of right and wrong items how many differ, else the standard
+    deviation of the differences (normal approximation). ``family`` is the number of tests that
+    Holm adjusts together: the first of them must pass 5 % / ``family``, and so must this one.
+    None where nothing differs, or where a change of all items that differ would not be found.
+    """
+    differences = [two - one for one, two in zip(before, after, strict=True)]
+    differing = sum(d != 0 for d in differences) / len(differences)
+    level = ALPHA / family
+    if not differing:
+        return None
+    if {*before, *after} <= {0, 1}:
+        # A share of 1 is no share of a binomial; this is as close as matters.
+        return minimum_detectable(len(differences), min(differing, 0.999), POWER, 1 - level)
+    if len(differences) < 2:
+        return None
+    normal = NormalDist()
+    reach = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
+    found = reach * stdev(differences) / math.sqrt(len(differences))
+    return found if 0 < found <= 1 else None
