@@ -19,10 +19,13 @@ from phalanx.identity import derived_random
 
 SHIPPED = (
     "aggregate",
+    "arena",
     "assess",
     "criteria",
     "fit",
+    "grade",
     "pairwise",
+    "prefer",
     "rate",
     "rewrite",
     "rubric",
