@@ -65,10 +65,13 @@ def test_doubled_braces_are_not_a_placeholder() -> None:
 # What whoever fills a shipped template puts into it.
 FILLED = {
     "aggregate": "proposals",
+    "arena": "instruction response_a response_b",
     "assess": "criteria instruction response_a response_b",
     "criteria": "count criteria instruction reply",
     "fit": "conversation turn",
+    "grade": "conversation",
     "pairwise": "instruction response_a response_b",
+    "prefer": "instruction response_a response_b",
     "rate": "instruction",
     "rewrite": "conversation earlier turn",
     "rubric": "instruction response low high",
