@@ -91,7 +91,7 @@ class Overlaps:
             return [f"none of {self.of:,} {self.what} overlaps an evaluation item"]
         tasks = Counter(one.task for one in self.found)
         listed = ", ".join(f"{count:,} of task {name}" for name, count in tasks.most_common())
-        done = "and left out" if self.dropped else "and kept"
+        done = "and are left out" if self.dropped else "and are kept"
         first = (
             f"{len(self.found):,} of {self.of:,} {self.what} overlap evaluation items {done} "
             f"({listed})"

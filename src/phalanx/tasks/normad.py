@@ -28,6 +28,7 @@ def read(fields: of.Fields, task: str, context: Context) -> TaskItem:
     if first.casefold().startswith("country:"):
         known.setdefault("country", first.partition(":")[2].strip())
         story = rest.strip()
+    told = story
     if not story.endswith("?"):
         story = f"{story} {_QUESTION}"
     answer = of.text(fields, "Gold Label", "answer", "label").casefold()
@@ -44,7 +45,7 @@ def read(fields: of.Fields, task: str, context: Context) -> TaskItem:
         "label",
         tuple((label, label.capitalize()) for label in LABELS),
         of.plain(known),
-        story,
+        told,
     )
 
 
