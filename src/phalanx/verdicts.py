@@ -15,21 +15,20 @@ from typing import Any
 from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
 from phalanx.collective import moa_reward
-from phalanx.collective.comparing import RANKER, ByPanel, ByRanker
 from phalanx.collective.gaps import too_many
+from phalanx.collective.hearing import hear
 from phalanx.collective.moa_reward import Panel, panel_from
-from phalanx.collective.panel import decide, judge_duels, judging_metrics, unjudged
+from phalanx.collective.panel import decide, judging_metrics, unjudged
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings, Config
 from phalanx.errors import ConfigError, JudgmentError
-from phalanx.identity import content_id, derived_random
+from phalanx.identity import content_id
 from phalanx.rows import BadRow, Row, Table, read_rows
 from phalanx.sources import clean_text
 from phalanx.statistics import Interval, wilson
 from phalanx.turns import BadTurns, looks_like_turns, turns_of
 from phalanx.types import (
-    Ask,
     Duel,
     Instruction,
     IterationResult,
@@ -273,7 +272,8 @@ def judge_file(
             for duel, case in zip(duels, cases.rows, strict=True)
             if duel.id not in settled
         ]
-        judgments, heard = (_by_mixture if by_mixture else _by_judges)(place, open_)
+        members = place.ledger.members()
+        judgments, heard = hear(open_, members, config, place.ask(1), work="judge")
         outcomes = _outcomes(place, duels, settled, judgments)
         _refuse_unreadable(judgments, outcomes, settled, config)
         result = IterationResult(
@@ -298,66 +298,6 @@ def _duels(cases: Cases) -> list[Duel]:
         Duel(content_id("judge", number, case), case.instruction, left, right, matched="ranking")
         for number, case in enumerate(cases.rows)
     ]
-
-
-def _by_judges(
-    place: Asking, duels: Sequence[tuple[Duel, Texts]]
-) -> tuple[list[Judgment], dict[str, float]]:
-    """Every judge of the pool, or ``judge.per_duel`` of them, on every duel.
-
-    A ranker is asked about both responses at once, in both orders.
-    """
-    config, ask, where = place.config, place.ask(1), ("judge", place.config.seed)
-    judges = pool.judges(place.ledger.members())
-    asked = [(duel, texts, _asked_judges(duel, judges, config)) for duel, texts in duels]
-    rankers = _rankers(asked, ask, where) if config.judge.protocol == "reward" else []
-    alone = [
-        (duel, texts, [judge for judge in mine if judge not in rankers])
-        for duel, texts, mine in asked
-    ]
-    judgments = judge_duels(alone, config.judge, ask, place=where)
-    for ranker in rankers:
-        before = [(duel, texts) for duel, texts, mine in asked if ranker in mine]
-        put, shown = [duel for duel, _ in before], [texts for _, texts in before]
-        judgments += ByRanker(ranker, ask, where).judge(put, shown, "")
-    return judgments, {}
-
-
-def _rankers(
-    asked: Sequence[tuple[Duel, Texts, Sequence[Member]]], ask: Ask, where: tuple[Any, ...]
-) -> list[Member]:
-    """The reward models that have scores for pairs alone, as their replies about one pair say."""
-    first: dict[str, tuple[Member, Duel, Texts]] = {}
-    for duel, texts, judges in asked:
-        for judge in judges:
-            first.setdefault(judge.name, (judge, duel, texts))
-    requests = [
-        ByRanker(judge, ask, where).request(duel, "first", texts)
-        for judge, duel, texts in first.values()
-    ]
-    replies = ask("judge", requests)
-    return [
-        judge
-        for (judge, _, _), reply in zip(first.values(), replies, strict=True)
-        if RANKER in reply.flags
-    ]
-
-
-def _asked_judges(duel: Duel, judges: Sequence[Member], config: Config) -> Sequence[Member]:
-    count = config.judge.per_duel
-    if count is None or count >= len(judges):
-        return judges
-    return derived_random("judges", config.seed, duel.id).sample(list(judges), count)
-
-
-def _by_mixture(
-    place: Asking, duels: Sequence[tuple[Duel, Texts]]
-) -> tuple[list[Judgment], dict[str, float]]:
-    """The panel of ``reward`` on every duel, and its metrics."""
-    panel = panel_from(place.config, place.ledger.members())
-    compare = ByPanel(panel, place.ask(1), (place.config.seed, "judge"))
-    judgments = compare.judge([duel for duel, _ in duels], [texts for _, texts in duels], "")
-    return list(judgments), compare.metrics()
 
 
 def _outcomes(
