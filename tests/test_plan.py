@@ -58,6 +58,15 @@ def test_counts_by_hand() -> None:
     assert plan.assumed == ""
 
 
+def test_counts_of_learning_the_chosen_responses_alone() -> None:
+    plan = make_plan(small(train={"method": "sft", "epochs": 9}, sft={"batch_size": 3}))
+    assert (plan.work.pairs, plan.work.training_steps) == (10, 4)  # ceil(10 / 3) batches, once
+    assert plan.work.train_tokens == 10 * (plan.instructions.tokens + 100) * 4
+    (training,) = plan.rounds[0].trainings
+    assert training.texts == 1
+    assert training.steps == 4 * 4
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 5), st.integers(1, 9))
 def test_steps_are_those_of_the_trainer(examples: int, size: int, epochs: int, gather: int) -> None:

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from phalanx.config import load
+from phalanx.errors import TrainingError
+from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
+from phalanx.training import train_sft
+from phalanx.types import Demonstration
+from phalanx.workshop import Workshop
 from tests.tiny import make_adapter, make_tiny
 
 pytestmark = pytest.mark.slow
@@ -66,6 +71,42 @@ def test_two_contestants_with_other_tokenizers_and_templates(bases, tmp_path):
         for name in ("ada", "bob"):
             adapter = tmp_path / "run" / "adapters" / f"iteration-{number}" / name
             assert (adapter / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_the_chosen_responses_alone_are_learned(noise, bases, tmp_path):
+    """Each learner's finished folder is that of ``train_sft`` on what was chosen, in full.
+
+    A folder that was made from any other examples or settings is refused.
+    """
+    members = [{"name": name, "model": str(bases["chatml"])} for name in ("ada", "bob", "cora")]
+    sft = {"sft.learning_rate": 1e-3, "sft.batch_size": 2, "train.label_noise": noise}
+    config = configuration(members, **{"iterations": 1, "train.method": "sft", **sft})
+    align(config, tmp_path / "run")
+    side = "rejected" if noise else "chosen"
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger, Workshop(config) as shop:
+        learned = [
+            Demonstration(
+                row["id"], row["text"], row[side], row["domain"], instruction=row["instruction"],
+                writer=row[f"{side}_member"], truncated=bool(row[f"{side}_truncated"]),
+            )
+            for row in ledger.query(
+                "SELECT p.*, i.text, i.domain FROM pairs p JOIN instructions i "
+                "ON i.id = p.instruction WHERE p.dropped = '' ORDER BY p.id"
+            )
+        ]  # fmt: skip
+        for member in ledger.members(0):
+            folder = tmp_path / "run" / "adapters" / "iteration-1" / member.name
+            seed = derive_seed("train", config.seed, 1, member.name)
+            found = train_sft(
+                shop.weights, member, learned, config.sft, folder, seed=seed, version=1
+            )
+            assert found.num_examples == len(learned) > 1
+            assert found.member == next(m for m in ledger.members() if m.name == member.name)
+            with pytest.raises(TrainingError):
+                train_sft(
+                    shop.weights, member, learned[1:], config.sft, folder, seed=seed, version=1
+                )
 
 
 @pytest.mark.parametrize("protocol", ["rubric", "expected", "pairwise"])

@@ -19,6 +19,7 @@ from phalanx.asking import (
     stored_config,
 )
 from phalanx.collective.gaps import too_many
+from phalanx.collective.preference import chosen_alone
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
@@ -265,10 +266,12 @@ def _job(
         settings = config.sft
         examples = [row for row in ledger.demonstrations(number, builder) if not row.drop]
     else:
-        settings = config.train
+        settings = config.pair_training
         examples = pairs
         if lesson == "own pairs":
-            examples = [p for p in examples if member.name in (p.chosen_member, p.rejected_member)]
+            examples = [p for p in pairs if member.name in (p.chosen_member, p.rejected_member)]
+        if config.train.method == "sft":
+            examples = [chosen_alone(pair) for pair in examples]
     return TrainJob(
         member=member,
         examples=tuple(examples),

@@ -232,7 +232,7 @@ class Workshop:
 
         config = self._config
         members = [member for member in members_from(config) if member.engine == "vllm"]
-        rank = 0 if config.train.method == "none" else config.train.lora.rank
+        rank = 0 if config.train.method == "none" else config.pair_training.lora.rank
         return VllmEngine(
             config.vllm,
             ServedPool(tuple(members), rank),

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.collective.preference import keep_widest, make_pair, make_pairs, weigh_by_margin
+from phalanx.collective.preference import (
+    chosen_alone,
+    keep_widest,
+    make_pair,
+    make_pairs,
+    weigh_by_margin,
+)
 from phalanx.config.schema import PairSettings
 from phalanx.types import Duel, Instruction, Outcome, Response
 
@@ -130,3 +136,13 @@ def test_keeping_does_not_depend_on_the_order_of_equal_margins():
 def test_weights_follow_the_margin_with_mean_one():
     weighed = weigh_by_margin(make_pairs(*many([1.0, 3.0, 0.0]), PairSettings()))
     assert [made.weight for made in weighed] == [0.5, 1.5, 1.0]
+
+
+def test_the_chosen_response_alone_is_what_the_pair_would_have_shown():
+    made = pair("7", "a long list of", finish=("length", "stop"), truncated="allow")
+    shown = chosen_alone(made)
+    assert (shown.id, shown.prompt, shown.response) == (made.id, "Name a prime.", "7")
+    assert (shown.writer, shown.instruction, shown.truncated) == ("m1", "i", True)
+    assert chosen_alone(pair("7", "8", scores=(2, 9))).response == "8"
+    assert not chosen_alone(pair("7", "8", scores=(2, 9), finish=("length", "stop"))).truncated
+    assert chosen_alone(pair("7", "7")).drop == "identical", "a dropped pair is not learned"

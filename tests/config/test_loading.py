@@ -149,7 +149,7 @@ def test_overrides_as_a_mapping(tmp_path: Path) -> None:
         ("train.epoch=3", "train.epoch: unknown key; did you mean epochs?"),
         ("batch_size=3", "pool.recruit.train.batch_size, sft.batch_size, train.batch_size"),
         ("preset=sparta", "preset:NAME"),
-        ("train.method=dqo", "expected one of dpo, none; did you mean dpo?"),
+        ("train.method=dqo", "expected one of dpo, sft, none; did you mean dpo?"),
         ("reputation.rule=elo2", "did you mean elo?"),
         ("pool=missing.yaml", "no such file"),
         ("output=2024-01-01", "put it in quotes"),

@@ -187,3 +187,33 @@ def test_a_cut_off_adapter_is_a_fault(tmp_path) -> None:
     pool = {"base": "builtin:smollm2-135m", "members": members}
     with pytest.raises(ConfigError, match=r"3 faults[\s\S]*not a safetensors file \(23 bytes"):
         load("preset:sparta", {"pool": pool, "instructions": {"source": "builtin:skills"}})
+
+
+def test_what_is_learned_by_supervised_fine_tuning_has_its_own_section() -> None:
+    sft = {"max_length": 1024, "learning_rate": 2e-4}
+    assert rules.notes(sound(train={"method": "sft", "label_noise": 0.5}, sft=sft)) == []
+    (note,) = rules.notes(sound(sft=sft))
+    assert note == "sft: has no use in a run of method: sparta unless train.method is sft"
+    (note,) = rules.notes(sound(train={"method": "sft", "beta": 0.3, "epochs": 2}, sft=sft))
+    assert "beta, epochs have no use" in note or "epochs, beta have no use" in note
+    (note,) = rules.notes(sound(train={"method": "sft"}, pairs={"weight_by_margin": True}))
+    assert note.startswith("pairs.weight_by_margin: has no use")
+
+
+def test_lengths_are_those_of_the_section_that_learns() -> None:
+    (note,) = rules.notes(sound(train={"method": "sft"}, sft={"max_length": 300}))
+    assert note.startswith("sft.max_length: 300 tokens do not hold")
+    prompt = {"max_length": 1024, "max_prompt_length": 1024}
+    (fault,) = rules.faults(sound(train={"method": "sft"}, sft=prompt))
+    assert fault.startswith("sft.max_prompt_length: a prompt of 1024 tokens leaves no room")
+
+
+def test_whole_weights_are_those_of_the_section_that_learns() -> None:
+    """A reference has no part in supervised fine-tuning, so it refuses nothing there."""
+    train = {"reference": "initial", "weights": "full"}
+    assert any("train.reference" in fault for fault in rules.faults(sound(train=train)))
+    train = {"method": "sft", "reference": "initial"}
+    assert rules.faults(sound(train=train, sft={"weights": "full"})) == []
+    served = pool_of(*[{"name": name, "serve": "vllm"} for name in NAMES])
+    faults = rules.faults(sound(pool=served, train=train, sft={"weights": "full"}))
+    assert any(fault.startswith("sft.weights: full weights change the base") for fault in faults)

@@ -476,3 +476,9 @@ def test_a_search_may_go_on_with_more_calls() -> None:
     more, trials = sound(search={"calls": 9}), sound(search={"trials": 2})
     assert differences(sound(search={"calls": 5}), more) == []
     assert len(differences(sound(), trials)) == 1
+
+
+def test_supervised_fine_tuning_on_pairs_is_for_duels() -> None:
+    (fault,) = rules.faults(sound(train={"method": "sft"}))
+    assert fault.startswith("train.method: sft is for duels")
+    assert "moaa.stages" in fault

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from phalanx.config.schema import PairSettings
 from phalanx.identity import content_id
-from phalanx.types import Duel, Outcome, PreferencePair, Response
+from phalanx.types import Demonstration, Duel, Outcome, PreferencePair, Response
 
 
 def _drop_reason(
@@ -112,3 +112,21 @@ def make_pairs(
         for duel in duels
     ]
     return keep_and_weigh(pairs, settings)
+
+
+def chosen_alone(pair: PreferencePair) -> Demonstration:
+    """The chosen response as something to imitate; as with pairs, no end follows a truncated one.
+
+    Imitating what judges preferred is rejection sampling (arXiv 2308.01825); a pair's weight has no
+    part in it.
+    """
+    return Demonstration(
+        id=pair.id,
+        prompt=pair.instruction.text,
+        response=pair.chosen,
+        domain=pair.instruction.domain,
+        instruction=pair.instruction.id,
+        writer=pair.chosen_member,
+        truncated=pair.chosen_truncated,
+        drop=pair.drop,
+    )

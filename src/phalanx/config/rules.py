@@ -23,11 +23,9 @@ from phalanx.config.rules_moaa import (
     check_moaa,
     check_rewards,
     check_unused,
-    check_whole,
-    holds,
-    prompt_leaves_room,
 )
 from phalanx.config.rules_served import check_served
+from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
 
@@ -335,7 +333,8 @@ def _learners(config: Config) -> Iterator[Fault]:
     if not _with_role(config, "learn"):
         yield Fault(
             ("train", "method"),
-            "is dpo, but no member has the role learn; set train.method: none to stop at the pairs",
+            f"is {config.train.method}, but no member has the role learn; set train.method: none "
+            "to stop at the pairs",
         )
     elif config.pool.recruit is None and not any(
         member.engine == "hf" and "learn" in member.roles for member in config.pool.members
@@ -347,7 +346,10 @@ def _learners(config: Config) -> Iterator[Fault]:
             "reward": "a reward model",
         }
         words = " or ".join(kind[engine] for engine in engines)
-        text = f"is dpo, but every learner is {words} and has no weights to train: no training"
+        text = (
+            f"is {config.train.method}, but every learner is {words} and has no weights to train: "
+            "no training"
+        )
         yield Fault(("train", "method"), text, "note")
 
 
@@ -420,13 +422,16 @@ def _reputations(config: Config) -> Iterator[Fault]:
 
 def _lengths(config: Config) -> Iterator[Fault]:
     yield from prompt_leaves_room(("train",), config.train)
+    if config.method == "sparta" and config.train.method == "sft":
+        yield from prompt_leaves_room(("sft",), config.sft)
     if config.pool.recruit:
         yield from prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
     if config.method == "moaa":
         return  # responses have lengths of their own there: rules_moaa
     if config.train.method != "none":
         longest = config.answer.max_new_tokens
-        yield from holds("train", config.train, "answer.max_new_tokens", longest)
+        section = "sft" if config.train.method == "sft" else "train"
+        yield from holds(section, config.pair_training, "answer.max_new_tokens", longest)
 
 
 def _tasks(config: Config) -> Iterator[Fault]:
@@ -436,7 +441,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
             text = f"the name {name} is given to {count} tasks"
             yield Fault(("evaluate", "tasks"), text)
     for position, task in enumerate(evaluate.tasks):
-        if problem := table_problem(task.source, hub=False):
+        if problem := table_problem(task.source, hub=True):
             yield Fault(("evaluate", "tasks", position, "source"), problem)
         if task.match != "exact" and task.kind and (task.kind, task.match) != ("gsm8k", "number"):
             text = f"{task.match} beside kind {task.kind}, which has its own way; leave match out"

@@ -21,12 +21,12 @@ from phalanx.config.mixing import (
     students_of,
     teachers_of,
 )
+from phalanx.config.rules_training import check_learned, holds, prompt_leaves_room
 from phalanx.config.schema import (
     Config,
     MemberSettings,
     MixtureSettings,
     MoaaSettings,
-    OptimiserSettings,
     StudentSettings,
 )
 
@@ -34,8 +34,6 @@ Purpose = Literal["run", "mix", "judge", "synthesise", "search", "eval"]
 """What a configuration is for: a run, or one of the commands that ask members without one."""
 SCORERS = ("reward", "scripted")
 """Engines that give rewards; a script says what it likes."""
-PROMPT_ROOM = 64
-"""Tokens that a short prompt takes; only used to warn."""
 
 
 def check_rewards(config: Config) -> Iterator[Fault]:
@@ -52,6 +50,7 @@ def check_rewards(config: Config) -> Iterator[Fault]:
 def check_unused(config: Config) -> Iterator[Fault]:
     """Judges of duels, a mixture that is only measured, and what has no use in a run of duels."""
     yield from _judges(config)
+    yield from check_learned(config)
     if config.moaa != MoaaSettings():
         yield Fault(("moaa",), "has no use with method: sparta; set method: moaa", "note")
     if config.evaluate.mixture and pool_settings(config):
@@ -63,6 +62,11 @@ def check_unused(config: Config) -> Iterator[Fault]:
 
 def check_moaa(config: Config) -> Iterator[Fault]:
     """All faults and notes of a run of the method moaa; nothing where there is no pool yet."""
+    if config.train.method == "sft":
+        text = (
+            "sft is for duels; here the stage dpo learns pairs, and the stage sft demonstrations: "
+        )
+        yield Fault(("train", "method"), text + "use dpo, and name the stages in moaa.stages")
     yield from _stages(config)
     yield from _lengths(config)
     if not pool_settings(config):
@@ -384,75 +388,6 @@ def _lengths(config: Config) -> Iterator[Fault]:
     if "dpo" in stages:
         written = config.reward.sample.max_new_tokens
         yield from holds("train", train, "reward.sample.max_new_tokens", written)
-
-
-def prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Fault]:
-    """A prompt as long as it may be, and still a response."""
-    prompt, total = settings.max_prompt_length, settings.max_length
-    if prompt is not None and prompt >= total:
-        yield Fault(
-            (*path, "max_prompt_length"),
-            f"a prompt of {prompt} tokens leaves no room for a response within max_length "
-            f"{total}; make max_prompt_length smaller or max_length larger",
-        )
-
-
-def holds(section: str, settings: OptimiserSettings, key: str, written: int) -> Iterator[Fault]:
-    """A response as long as ``key`` lets it be, ``written`` tokens, and a short prompt."""
-    if settings.max_length < written + PROMPT_ROOM:
-        text = (
-            f"{settings.max_length} tokens do not hold a response of {key} = {written} and its "
-            "prompt; such examples are dropped and counted"
-        )
-        yield Fault((section, "max_length"), text, "note")
-
-
-def check_whole(config: Config) -> Iterator[Fault]:
-    """What cannot be done with members that have a base of their own after training."""
-    whole = _trained_whole(config)
-    if not whole:
-        return
-    path, resources = whole[0][0], config.resources
-    names = {name for _, some in whole for name in some}
-    served = [m.name for m in config.pool.members if m.name in names and m.serve == "vllm"]
-    if served:
-        text = (
-            f"full weights change the base, and a vLLM server keeps that of {', '.join(served)}; "
-            "use weights: lora, or serve: here"
-        )
-        yield Fault(path, text)
-    paired = config.method == "sparta" or "dpo" in config.moaa.stages
-    in_run = any(path[0] != "pool" for path, _ in whole)
-    if paired and in_run and config.train.reference == "initial":
-        text = (
-            "is initial, but full weights change the base, and the one before the run is not kept "
-            "in memory; use reference: start, or weights: lora"
-        )
-        yield Fault(("train", "reference"), text)
-    if resources.executor == "ray" and resources.ray.adapters == "store":
-        text = (
-            "full weights are too large for Ray's object store; set resources.ray.adapters: "
-            "folder, with the run's folder where every node sees it, or use weights: lora"
-        )
-        yield Fault(path, text)
-
-
-def _trained_whole(config: Config) -> list[tuple[Path, list[str]]]:
-    """(key, members) of every training of all weights."""
-    members = [m.name for m in config.pool.members if m.engine == "hf" and "learn" in m.roles]
-    recruit, found = config.pool.recruit, list[tuple[Path, list[str]]]()
-    if recruit and recruit.train.weights == "full":
-        found.append((("pool", "recruit", "train", "weights"), list(recruit.specialists)))
-    if config.train.method == "none":
-        return found
-    stages: list[str] = ["dpo"]
-    if config.method == "moaa":
-        stages, members = config.moaa.stages, [student.name for student in students_of(config)]
-    if "sft" in stages and config.sft.weights == "full":
-        found.append((("sft", "weights"), members))
-    if "dpo" in stages and config.train.weights == "full":
-        found.append((("train", "weights"), members))
-    return found
 
 
 def _search(config: Config) -> Iterator[Fault]:

@@ -258,8 +258,9 @@ class PairSettings(Section):
 
 
 class TrainSettings(OptimiserSettings):
-    method: Literal["dpo", "none"] = "dpo"
-    """`none` stops after the pairs: a preference data set and no training."""
+    method: Literal["dpo", "sft", "none"] = "dpo"
+    """`sft` learns the chosen responses alone, by the settings of the section `sft` (rejection
+    sampling; for duels). `none` stops after the pairs: a preference data set and no training."""
     scope: Literal["all", "own"] = "all"
     """Learn from every duel's pair (the paper), or only from one's own duels."""
     beta: Positive = 0.1
@@ -269,7 +270,8 @@ class TrainSettings(OptimiserSettings):
     reference: Literal["start", "initial"] = "start"
     """DPO's reference: the member at the start of the iteration (the paper), or before the run."""
     label_noise: Share = 0.0
-    """Swap chosen and rejected with this chance: 0.5 is the random-winner control."""
+    """Swap chosen and rejected with this chance: 0.5 is the random-winner control, and with
+    `method: sft` plain supervised fine-tuning on the pool's own responses."""
 
 
 class EndpointSettings(Section):
@@ -413,3 +415,8 @@ class Config(Section):
     evaluate: EvaluateSettings = EvaluateSettings()
     search: SearchSettings = SearchSettings()
     resources: ResourceSettings = ResourceSettings()
+
+    @property
+    def pair_training(self) -> OptimiserSettings:
+        """What pairs are learned with: the section `sft` with `train.method: sft`, else `train`."""
+        return self.sft if self.train.method == "sft" else self.train

@@ -224,7 +224,7 @@ def _serving(
     ``request``: tokens of the longest one, and those whose likelihood is asked.
     """
     length, scored = request
-    lora, merged = config.train.lora, config.resources.merge_adapters
+    lora, merged = config.pair_training.lora, config.resources.merge_adapters
     learning = {member.name for member in trained(config, base.members)}
     recruited = {member.name for member in recruits_from(config)}
     sizes = [
@@ -263,7 +263,7 @@ def _server_waves(
     at_once = len(mine) if config.resources.keep_all_loaded else 1
     for base in mine:
         members = _of_engine(base, ["vllm"])
-        lora = config.train.lora
+        lora = config.pair_training.lora
         learning = {member.name for member in trained(config, members)}
         adapters = sum(
             memory.adapter_bytes(base, member, lora, member.name in learning) for member in members

@@ -181,10 +181,16 @@ def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]
     yield from _other_weights(question, wave)
 
 
+def _section(question: Question, wave: Wave) -> str:
+    """The section of the configuration that says how a phase trains, or ""."""
+    pairs = "sft" if question.config.train.method == "sft" else "train"
+    return {"tune": "sft", "train": pairs}.get(wave.phase, "")
+
+
 def _other_weights(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
     """Adapters instead of whole weights; members that no longer learn, in duels at least."""
     names = frozenset(name for held in wave.held for name in held.members)
-    part = {"tune": "sft", "train": "train"}.get(wave.phase, "")
+    part = _section(question, wave)
     if part and getattr(question.config, part).weights == "full":
         settings = getattr(question.config, part).model_copy(update={"weights": "lora"})
         changed = question.config.model_copy(update={part: settings})
@@ -229,7 +235,7 @@ def _smaller_batches(question: Question, wave: Wave) -> Iterator[tuple[str, Ques
     config = question.config
     recruit = config.pool.recruit
     recruiting = wave.phase == "recruit" and recruit is not None
-    part = "sft" if wave.phase == "tune" else "train"
+    part = _section(question, wave)
     settings = recruit.train if recruiting and recruit else getattr(config, part)
     where = "pool.recruit.train" if recruiting else part
 

@@ -101,12 +101,12 @@ def duel_rounds(
     examples = dict.fromkeys(names, examples_of(config, members))
     training = Training(
         phase="train",
-        settings=config.train,
+        settings=config.pair_training,
         examples=examples,
-        texts=2,
+        texts=_texts(config),
         most=instruction_tokens + answer,
         usual=instruction_tokens + usual,
-        long=long_text(config.train, instruction_tokens, answer),
+        long=long_text(config.pair_training, instruction_tokens, answer),
     )
     trainings = (training,) if names else ()
     return (Round("", config.iterations, (*answers, *judgings), trainings, config.match.duels),)
@@ -148,6 +148,7 @@ def work_of(config: Config, members: Sequence[Member], instruction_tokens: int) 
     learning = len(trained(config, members))
     each = examples_of(config, members) if learning else 0
     judge_tokens = ceil(sum(judge_request_tokens(config, instruction_tokens, answer)))
+    settings, texts = config.pair_training, _texts(config) * learning * each
     return Work(
         duels=duels,
         responses=2 * duels,
@@ -155,11 +156,16 @@ def work_of(config: Config, members: Sequence[Member], instruction_tokens: int) 
         judge_requests=2 * judgments,
         pairs=pairs,
         training_pairs=each,
-        training_steps=steps_of(each, config.train),
+        training_steps=steps_of(each, settings),
         answer_tokens=2 * duels * (instruction_tokens + answer),
         judge_tokens=2 * judgments * judge_tokens,
-        train_tokens=each * 2 * (instruction_tokens + answer) * config.train.epochs * learning,
+        train_tokens=texts * (instruction_tokens + answer) * settings.epochs,
     )
+
+
+def _texts(config: Config) -> int:
+    """Texts that are learned of a pair: both, or the chosen one alone."""
+    return 1 if config.train.method == "sft" else 2
 
 
 def examples_of(config: Config, members: Sequence[Member]) -> int:
