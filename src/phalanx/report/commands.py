@@ -11,6 +11,7 @@ from phalanx.collective.designs import Found, trial_from
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
+from phalanx.report.measured_views import measured_sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import PhaseAccount, PhaseTime, RunFacts
 from phalanx.report.trials import METRICS, design_rows
@@ -18,6 +19,8 @@ from phalanx.report.views import judges
 from phalanx.report.words import plural
 
 _TRIAL = re.compile(r"^trial \d+ ")
+EVAL = "eval"
+"""The command whose ledger has evaluations of subjects."""
 
 
 def is_command(method: str) -> bool:
@@ -74,8 +77,9 @@ def found_in(ledger: Ledger, config: Config) -> Found | None:
 
 
 def command_sections(facts: RunFacts) -> list[Section]:
-    """Trials of a search, judges of ``judge``; none for the commands that write answers."""
-    found = []
+    """Scores of ``eval``, trials of a search, judges of ``judge``; none for the commands that
+    write answers."""
+    found = measured_sections(facts.measured) if facts.measured else []
     if facts.found:
         headers, rows = design_rows(facts.found)
         note = (

@@ -10,10 +10,12 @@ from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
-from phalanx.report.commands import found_in, is_command, joined_phases, joined_times
+from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
+from phalanx.report.measured import measured
 from phalanx.report.moaa_facts import moaa_facts
 from phalanx.report.records import (
+    Evaluation,
     MemberFacts,
     PhaseTime,
     ReputationLine,
@@ -71,7 +73,9 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
         judges=judges(ledger, [*names, MIXTURE] if moaa or is_command(method) else names),
         label_accuracy=_label_accuracy(ledger),
         trainings=trainings,
-        evaluation=evaluation(
+        evaluation=Evaluation()
+        if is_command(method)
+        else evaluation(
             ledger,
             names,
             seed=seed,
@@ -96,6 +100,7 @@ def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
         accounting=replace(facts.accounting, phases=phases),
         times=joined_times(facts.times),
         found=found_in(ledger, config),
+        measured=measured(ledger, config, ledger.get("against")) if facts.method == EVAL else None,
     )
 
 

@@ -12,6 +12,7 @@ from phalanx.statistics import Interval
 
 if TYPE_CHECKING:
     from phalanx.collective.designs import Found
+    from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
 
 OutcomeStatus = str
@@ -356,3 +357,5 @@ class RunFacts:
     command: str = ""
     """The command whose work this is, "" for a run; ``found`` is what a search has."""
     found: Found | None = None
+    measured: Measured | None = None
+    """What only the work of ``eval`` has."""

@@ -99,7 +99,7 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
         yield Text("")
         yield trials_table(facts.found)
     elif facts.moaa or facts.command:
-        yield from _sections(facts, only=("stages", "judges"))
+        yield from _sections(facts, only=("stages", "judges", "scores"))
     else:
         yield from _reputations(facts)
     yield from _accounting(facts)

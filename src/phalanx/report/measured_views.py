@@ -1,0 +1,198 @@
+"""From the numbers of an evaluation to sections of words and tables, the same in every renderer.
+
+A table fits 80 columns as long as names are short.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from phalanx.report.measured_records import Measured, Paired, Picked, TaskMean, TaskScore
+from phalanx.report.moaa_words import Section, TableView, p_value
+from phalanx.report.words import counted, percent, plural, points, points_span, share_of, span
+
+_ACROSS = 4  # tasks, or subjects without intervals, that fit 80 columns
+_ROWS = 40  # a terminal shows tables of tasks up to so many rows in all; the page shows all
+_JUDGED = (
+    "Judged against one gold answer: others may be right as well, and judges tend to favour "
+    "longer ones, so look at the lengths."
+)
+_READING = (
+    "p is that of exact McNemar (of flipped signs, where items are partly right); Holm adjusts it "
+    "over the tasks of one comparison, and decides: below .05 is better or worse. + and − count "
+    "items that gained and lost."
+)
+_FINDS = (
+    "“Unclear” is not “equal”: a difference below “finds” (points) would mostly go unnoticed. "
+    "It is the smallest that the test finds with 80 % chance, given how much the items differ; a "
+    "dash: none."
+)
+
+
+def measured_sections(measured: Measured) -> list[Section]:
+    """Scores, comparisons, domains, samples: those that there is something to say of."""
+    if not measured.subjects:
+        return []
+    found = [_scores(measured), _compared(measured), _domains(measured), _samples(measured)]
+    return [section for section in found if section.tables]
+
+
+def best_line(best: Picked) -> str:
+    """The choice, and the result that it did not decide."""
+    return (
+        f"Best by dev: {best.subject} ({percent(best.dev)} % of {plural(best.num_dev, 'dev item')})"
+        f"; on {plural(best.num_test, 'test item')}: {percent(best.test)} %{_span(best)}."
+    )
+
+
+def comparison_line(rows: Sequence[Paired]) -> str:
+    """``better on 1 of 3 tasks, worse on 0``."""
+    tasks = [row for row in rows if row.task]
+    up, down = (sum(row.direction == sign for row in tasks) for sign in (1, -1))
+    return f"better on {up} of {plural(len(tasks), 'task')}, worse on {down}"
+
+
+def _span(one: Picked | TaskMean) -> str:
+    return f" [{span(one.interval)}]" if one.interval else ""
+
+
+def _chunks(names: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [names[start : start + size] for start in range(0, len(names), size)]
+
+
+def _scores(measured: Measured) -> Section:
+    lines = []
+    if measured.best:
+        lines.append(
+            f"{best_line(measured.best)} The tables have all items, so that the highest number in "
+            "them is that of the luckiest."
+        )
+    if measured.missing:
+        gone = ", ".join(f"{subject} on {task}" for subject, task in measured.missing)
+        lines.append(f"Not measured: {gone}.")
+    tables = _overview(measured) if len(measured.common) > 1 else []
+    many = len(measured.scores) > _ROWS
+    tables += [_task(measured, task, detail=many and bool(tables)) for task in measured.tasks]
+    return Section("scores", "Scores", tuple(lines), tuple(tables))
+
+
+def _overview(measured: Measured) -> list[TableView]:
+    """Subjects down, their mean and tasks across."""
+    tables = []
+    for number, tasks in enumerate(_chunks(measured.common, _ACROSS)):
+        rows = []
+        for mean in measured.means:
+            cells = [_share(measured.score(mean.subject, task)) for task in tasks]
+            level = [percent(mean.score), span(mean.interval) if mean.interval else "–"]
+            rows.append((mean.subject, *(() if number else level), *cells))
+        level = () if number else ("mean", "95 %")
+        title = "Mean of the tasks that all have, % right" if not number else "The same, more tasks"
+        tables.append(TableView(title, ("subject", *level, *tasks), tuple(rows), left=(0,)))
+    return tables
+
+
+def _share(score: TaskScore | None) -> str:
+    return "–" if score is None else percent(score.score)
+
+
+def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
+    scores = [one for one in measured.scores if one.task == task]
+    partly = task not in measured.sampled and any(one.whole != one.score for one in scores)
+    judged = task in measured.judged
+    kind = measured.kinds[task]
+    header = "pass@1 %" if task in measured.sampled else "% right"
+    header = "true mass %" if kind == "truthfulqa_mc2" else header
+    headers = ("subject", "n", header, "95 %", "unreadable", "failed")
+    headers += (("wholly right %",) if partly else ()) + (("characters",) if judged else ())
+    rows = []
+    for one in scores:
+        row = (one.subject, f"{one.n:,}", percent(one.score), span(one.interval),
+               share_of(one.unreadable, one.n), f"{one.failed:,}")  # fmt: skip
+        row += (percent(one.whole),) if partly else ()
+        length = "–" if one.characters is None else f"{one.characters:,.0f}"
+        rows.append(row + ((length,) if judged else ()))
+    reasons: Counter[str] = Counter()
+    for one in scores:
+        reasons.update(one.reasons)
+    notes = [f"Counted as wrong: {counted(dict(reasons.most_common()))}."] if reasons else []
+    notes += [_JUDGED] if judged else []
+    title = task if kind in ("", task) else f"{task} ({kind})"
+    return TableView(title, headers, tuple(rows), " ".join(notes), left=(0,), detail=detail)
+
+
+def _compared(measured: Measured) -> Section:
+    tables = [
+        TableView(
+            f"{subject} minus {other}: {comparison_line(rows)}",
+            ("task", "n", "points", "95 %", "+/−", "p", "Holm", "verdict", "finds"),
+            tuple(_comparison(row) for row in rows),
+            left=(0,),
+        )
+        for (subject, other), rows in measured.comparisons.items()
+    ]
+    return Section("compared", "Compared", (_READING, _FINDS) if tables else (), tuple(tables))
+
+
+def _comparison(row: Paired) -> tuple[str, ...]:
+    test = "–" if row.pvalue is None else p_value(row.pvalue)
+    adjusted = "–" if row.adjusted is None else p_value(row.adjusted)
+    finds = "" if row.direction or not row.task else "–"
+    if not row.direction and row.detectable is not None:
+        finds = percent(row.detectable)
+    return (
+        row.task or "mean of tasks",
+        f"{row.n:,}",
+        points(row.difference),
+        points_span(row.interval, 0) if row.interval else "–",
+        f"{row.gained}/{row.lost}",
+        test if row.task else "",
+        adjusted if row.task else "",
+        verdict_word(row.direction),
+        finds,
+    )
+
+
+def verdict_word(direction: int) -> str:
+    return {1: "better", -1: "worse", 0: "unclear"}[direction]
+
+
+def _domains(measured: Measured) -> Section:
+    """Domains down, subjects across; in a terminal only what is short enough to read there."""
+    tables = []
+    for task in measured.tasks:
+        scores = {(s.subject, s.domain): s for s in measured.by_domain if s.task == task}
+        domains = list(dict.fromkeys(domain for _, domain in scores))
+        subjects = [name for name in measured.subjects if any(name == s for s, _ in scores)]
+        if not domains:
+            continue
+        label = measured.kinds[task].startswith("normad")
+        title = f"{task}: recall of each label, %" if label else f"{task}, % right"
+        for some in _chunks(subjects, 3):
+            rows = []
+            for domain in domains:
+                cells = [scores.get((subject, domain)) for subject in some]
+                n = max(cell.n for cell in cells if cell) if any(cells) else 0
+                rows.append((domain or "(none)", f"{n:,}", *map(_with_span, cells)))
+            long = len(domains) > 10 or len(subjects) > 6
+            headers = ("label" if label else "domain", "n", *some)
+            tables.append(TableView(title, headers, tuple(rows), left=(0,), detail=long))
+    return Section("domains", "By domain", (), tuple(tables))
+
+
+def _with_span(score: TaskScore | None) -> str:
+    return "–" if score is None else f"{percent(score.score)} [{span(score.interval)}]"
+
+
+def _samples(measured: Measured) -> Section:
+    tables = []
+    for task in dict.fromkeys(one.task for one in measured.passes):
+        rows = tuple(
+            (one.subject, str(one.k), f"{one.n:,}", percent(one.share), span(one.interval))
+            for one in measured.passes
+            if one.task == task
+        )
+        headers = ("subject", "k", "n", "pass@k %", "95 %")
+        title = f"{task}, {measured.sampled[task]} samples an item"
+        tables.append(TableView(title, headers, rows, left=(0,)))
+    return Section("samples", "Several samples", (), tuple(tables))
