@@ -91,6 +91,24 @@ def load(
     return config
 
 
+def shaped(
+    source: str | os.PathLike[str] | Config | None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> Config:
+    """Read and merge as :func:`load`, checked for shape only; the caller asks the rules.
+
+    ``source`` may be a configuration, such as that of a run, or None: nothing but overrides.
+    Raises ConfigError.
+    """
+    given = source if source is None or isinstance(source, Config) else str(source)
+    merged, faults = _gather(given, overrides)
+    config, shape_faults = _validate(merged.data)
+    faults += [_with_place(fault, merged) for fault in shape_faults]
+    if faults or config is None:
+        raise ConfigError(faults)
+    return config
+
+
 def _is_preset(source: str) -> bool:
     return source.startswith(PREFIX) or FilePath(source).resolve().parent == PRESETS.resolve()
 
@@ -116,16 +134,10 @@ def to_yaml(config: Config) -> str:
     return stream.getvalue()
 
 
-def _gather(source: str, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, list[str]]:
-    if source.startswith(PREFIX):
-        layers = [_preset(source, source)]
-    else:
-        path = FilePath(source).expanduser()
-        own = read_file(path, source)
-        layers = []
-        if "preset" in own.data:
-            layers.append(_preset(own.data.pop("preset"), f"{_place(('preset',), own)}: preset"))
-        layers.append(Source(_found_paths(own.data, path.parent), own.places))
+def _gather(
+    source: str | Config | None, overrides: Sequence[str] | Mapping[str, Any]
+) -> tuple[Source, list[str]]:
+    layers = _layers(source)
     faults: list[str] = []
     if isinstance(overrides, Mapping):
         layers += [
@@ -146,6 +158,22 @@ def _gather(source: str, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[
     if isinstance(reputation, dict):
         reputation.setdefault("rule", "sparta")
     return merged, faults
+
+
+def _layers(source: str | Config | None) -> list[Source]:
+    """The preset and the file, the weaker one first."""
+    if source is None:
+        return []
+    if isinstance(source, Config):
+        return [Source(source.model_dump(mode="json"))]
+    if source.startswith(PREFIX):
+        return [_preset(source, source)]
+    path = FilePath(source).expanduser()
+    own = read_file(path, source)
+    layers = []
+    if "preset" in own.data:
+        layers.append(_preset(own.data.pop("preset"), f"{_place(('preset',), own)}: preset"))
+    return [*layers, Source(_found_paths(own.data, path.parent), own.places)]
 
 
 def _preset(name: Any, where: str) -> Source:
