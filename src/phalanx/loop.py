@@ -37,8 +37,8 @@ from phalanx.methods import METHODS
 from phalanx.plan import require
 from phalanx.progress import Silent
 from phalanx.recruit import recruit_jobs
-from phalanx.sources import instructions_from
-from phalanx.tasks import TaskItem
+from phalanx.sources import BUILTIN, instructions_from, read_demonstrations
+from phalanx.tasks import TaskItem, contamination
 from phalanx.training import TrainJob
 from phalanx.types import (
     Demonstration,
@@ -61,6 +61,8 @@ class Session(Asking):
 
     instructions: tuple[Instruction, ...] = ()
     items: tuple[TaskItem, ...] = ()
+    left_out: frozenset[str] = frozenset()
+    """Demonstrations that overlap evaluation items, by id; recruits do not learn from them."""
 
 
 def align(
@@ -113,7 +115,8 @@ def open_run(session: Session) -> None:
     """Read the inputs, and either start the ledger or check that it is of the same run."""
     config, ledger = session.config, session.ledger
     read = instructions_from(config.instructions, seed=config.seed)
-    session.instructions, session.items = read.instructions, load_tasks(config)
+    session.items = load_tasks(config)
+    overlaps = guard(session, read.instructions)
     fingerprint = content_id(session.instructions, session.items, files_behind(config))
     stored = ledger.get("config")
     if stored is not None and ledger.is_untouched():
@@ -142,9 +145,30 @@ def open_run(session: Session) -> None:
         config, members, method=config.method, inputs=fingerprint, iterations=config.iterations
     )
     facts["skipped_instructions"] = canonical_json(read.skipped)
+    facts["contamination"] = contamination.stored(overlaps)
+    for found in overlaps:
+        if found.found:
+            session.progress.say("Note: " + "\n  ".join(found.lines()))
     recruits = {member.name for member in pool.recruits_from(config)}
     ready = [member for member in members if member.name not in recruits]
     ledger.record_start(facts, ready, session.instructions)
+
+
+def guard(session: Session, read: Sequence[Instruction]) -> list[contamination.Overlaps]:
+    """Leave out what overlaps evaluation items, as ``instructions.contamination`` says.
+
+    Raises ConfigError where nothing is left.
+    """
+    config, recruit = session.config, session.config.pool.recruit
+    overlaps = [contamination.of_instructions(read, config, session.items)]
+    session.instructions = tuple(one for one in read if one.id not in overlaps[0].ids)
+    if recruit is not None and recruit.data != BUILTIN:
+        rows = read_demonstrations(recruit.data)
+        overlaps.append(contamination.of_demonstrations(rows, config, session.items))
+        session.left_out = overlaps[1].ids
+    for found in overlaps:
+        found.refuse_nothing_left()
+    return overlaps
 
 
 def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
@@ -185,7 +209,7 @@ def prepare_pool(session: Session) -> None:
         return
     session.progress.say(f"Recruiting {len(owed)} specialists from {owed[0].base}")
     folder = session.folder.resolve() / "adapters" / "iteration-0"
-    jobs = recruit_jobs(settings, owed, folder, seed=session.config.seed)
+    jobs = recruit_jobs(settings, owed, folder, seed=session.config.seed, left_out=session.left_out)
     results = session.workshop.train("recruit", jobs, session.progress, session.check_stop)
     _record_trainings(session, 0, "recruit", results)
 

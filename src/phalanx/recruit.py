@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from phalanx import pool, skills
 from phalanx.config.schema import Config, RecruitSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import derive_seed, derived_random
-from phalanx.sources import read_demonstrations
+from phalanx.sources import BUILTIN, read_demonstrations
+from phalanx.tasks import contamination, load_task
 from phalanx.training import TrainJob
 from phalanx.types import Demonstration, Member, Progress
 from phalanx.workshop import Workshop
 
-BUILTIN = "builtin:skills"
-
 
 def draw_demonstrations(
-    settings: RecruitSettings, name: str, seed: int
+    settings: RecruitSettings, name: str, seed: int, left_out: Collection[str] = ()
 ) -> tuple[Demonstration, ...]:
     """What one specialist learns from: its own draw from each of its domains, shuffled.
 
-    Raises ConfigError where a domain is unknown or holds too few rows.
+    ``left_out``: ids of rows of a file that nobody learns from. Raises ConfigError where a
+    domain is unknown or holds too few rows.
     """
     wanted, count = settings.specialists[name], settings.examples_per_domain
     rng = derived_random("recruit", seed, name)
@@ -41,19 +41,30 @@ def draw_demonstrations(
                     f"pool.recruit: {name} wants the domain {domain!r}; "
                     f"{settings.data} has: {', '.join(known)}"
                 )
+            of_domain = [row for row in of_domain if row.id not in left_out]
+            if not of_domain:
+                raise ConfigError(
+                    f"pool.recruit: all rows of the domain {domain!r} in {settings.data} overlap "
+                    "evaluation items; give others, or set instructions.contamination to report"
+                )
             drawn += rng.sample(of_domain, min(count, len(of_domain)))
     rng.shuffle(drawn)
     return tuple(drawn)
 
 
 def recruit_jobs(
-    settings: RecruitSettings, members: Sequence[Member], folder: Path, *, seed: int
+    settings: RecruitSettings,
+    members: Sequence[Member],
+    folder: Path,
+    *,
+    seed: int,
+    left_out: Collection[str] = (),
 ) -> list[TrainJob]:
     """One job a member (version 0, no adapter yet); its adapter goes to ``folder/<name>``."""
     return [
         TrainJob(
             member=member,
-            examples=draw_demonstrations(settings, member.name, seed),
+            examples=draw_demonstrations(settings, member.name, seed, left_out),
             settings=settings.train,
             folder=folder / member.name,
             seed=derive_seed("recruit", seed, member.name),
@@ -73,8 +84,11 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
         raise ConfigError("recruiting needs pool.base and pool.recruit")
     folder.mkdir(parents=True, exist_ok=True)
     members = pool.recruits_from(config)
+    left_out = _left_out(config, config.pool.recruit, progress)
     with Workshop(config) as workshop:
-        jobs = recruit_jobs(config.pool.recruit, members, folder.resolve(), seed=config.seed)
+        jobs = recruit_jobs(
+            config.pool.recruit, members, folder.resolve(), seed=config.seed, left_out=left_out
+        )
         results = workshop.train("recruit", jobs, progress, lambda: None)
         names = [result.member.name for result in results]
     lines = [
@@ -91,3 +105,15 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
     path = folder / "pool.yaml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def _left_out(config: Config, settings: RecruitSettings, progress: Progress) -> frozenset[str]:
+    """Demonstrations of a file that overlap items of ``evaluate.tasks``, as a run would say it."""
+    if settings.data == BUILTIN or not config.evaluate.tasks:
+        return frozenset()
+    items = [item for task in config.evaluate.tasks for item in load_task(task, seed=config.seed)]
+    found = contamination.of_demonstrations(read_demonstrations(settings.data), config, items)
+    found.refuse_nothing_left()
+    if found.found:
+        progress.say("Note: " + "\n  ".join(found.lines()))
+    return found.ids

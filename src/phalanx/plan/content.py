@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.rules import table_problem
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
+
+if TYPE_CHECKING:
+    from phalanx.tasks.contamination import Overlaps
+
+BUILTIN = "builtin:skills"
 
 
 def content_faults(config: Config) -> Iterator[Fault]:
@@ -114,6 +120,32 @@ def _tasks(config: Config) -> Iterator[Fault]:
             load_task(task, seed=config.seed)
         except ConfigError as error:
             yield Fault(("evaluate", "tasks", position, "source"), str(error))
+
+
+def overlaps_of(config: Config) -> list[Overlaps]:
+    """What of local files of instructions and demonstrations overlaps items of the tasks here.
+
+    For a configuration without :func:`content_faults`. The hub is not asked, and what is drawn
+    from the embedded skills is compared when a run starts.
+    """
+    recruit = config.pool.recruit
+    instructions = _is_local(config.instructions.source)
+    demonstrations = recruit is not None and _is_local(recruit.data)
+    if config.instructions.contamination == "off" or not (instructions or demonstrations):
+        return []
+    from phalanx.sources import instructions_from, read_demonstrations
+    from phalanx.tasks import contamination, load_task
+
+    here = [t for t in config.evaluate.tasks if t.source == BUILTIN or _is_local(t.source)]
+    items = [item for task in here for item in load_task(task, seed=config.seed)]
+    found = []
+    if instructions:
+        read = instructions_from(config.instructions).instructions
+        found.append(contamination.of_instructions(read, config, items))
+    if recruit is not None and demonstrations:
+        rows = read_demonstrations(recruit.data)
+        found.append(contamination.of_demonstrations(rows, config, items))
+    return found
 
 
 def _template(config: Config) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings
 from phalanx.config.staging import stage_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
-from phalanx.plan.content import content_faults
+from phalanx.plan.content import content_faults, overlaps_of
 from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
 from phalanx.plan.machines import Machine, machine_named, this_machine
 from phalanx.plan.memory import BasePlan
@@ -30,6 +30,7 @@ from phalanx.plan.stages import measuring_of, rankers_of
 from phalanx.plan.units import unit_faults
 from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
+from phalanx.tasks.contamination import INSTRUCTIONS, Overlaps
 from phalanx.types import Member
 
 PAPER_MEMBERS = 10
@@ -148,7 +149,8 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     if not complete and not duels:
         config = _with_papers_mixture(config)
     members = pool.members_from(config) if complete or not duels else _paper_pool()
-    instructions = _instructions(config)
+    overlaps = overlaps_of(config)
+    instructions = _without(_instructions(config), overlaps)
     tokens = instructions.tokens
     size = PAPER_SIZE if duels and not complete else None
     question = Question(
@@ -164,6 +166,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     endpoints = endpoints_of(config, members, rounds, measuring)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
+    notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
     if not duels:
         notes += rankers_of(config)
@@ -255,6 +258,15 @@ def _instructions(config: Config) -> Instructions:
     asked = [turn for instruction in read for turn in instruction.user_turns]
     tokens = max(1, round(sum(map(len, asked)) / len(asked) / CHARACTERS_A_TOKEN))
     return Instructions(len(read), tokens, "measured in the file", len(asked) / len(read))
+
+
+def _without(instructions: Instructions, overlaps: Sequence[Overlaps]) -> Instructions:
+    """Those that are left where some overlap evaluation items. Raises ConfigError for none."""
+    for found in overlaps:
+        found.refuse_nothing_left()
+        if found.what == INSTRUCTIONS and instructions.count is not None:
+            instructions = replace(instructions, count=instructions.count - len(found.ids))
+    return instructions
 
 
 def _wanted(config: Config) -> dict[str, int]:

@@ -25,6 +25,7 @@ from phalanx.report.records import (
 from phalanx.report.scores import evaluation
 from phalanx.report.servers import endpoints, written_scores
 from phalanx.report.underway import progress
+from phalanx.tasks.contamination import read_stored
 
 __all__ = ["RunFacts", "gather"]
 
@@ -88,6 +89,7 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),
         moaa=moaa,
+        overlaps=read_stored(ledger.get("contamination")),
     )
 
 

@@ -257,6 +257,11 @@ def finding(facts: RunFacts) -> str:
 
 def notes(facts: RunFacts) -> list[str]:
     """What the numbers do and do not say."""
+    sums = (one.lines()[0] for one in facts.overlaps)
+    return [*(f"{line[:1].upper()}{line[1:]}." for line in sums), *_notes(facts)]
+
+
+def _notes(facts: RunFacts) -> list[str]:
     if facts.moaa:
         return moaa_notes(facts, facts.moaa)
     if facts.command:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from phalanx.collective.designs import Found
     from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
+    from phalanx.tasks.contamination import Overlaps
 
 OutcomeStatus = str
 
@@ -354,6 +355,8 @@ class RunFacts:
     """Judge -> judgments read from the score that was written, for want of probabilities."""
     moaa: MoaaFacts | None = None
     """What only a run of the method moaa has."""
+    overlaps: tuple[Overlaps, ...] = ()
+    """What of the instructions and demonstrations overlaps evaluation items."""
     command: str = ""
     """The command whose work this is, "" for a run; ``found`` is what a search has."""
     found: Found | None = None

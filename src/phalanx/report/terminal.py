@@ -314,6 +314,8 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
     account = facts.accounting
     yield _section("Accounting")
     yield from _phases(facts)
+    for line in (line for one in facts.overlaps for line in one.lines()):
+        yield _indent(Text(line))
     if account.num_demonstrations:
         lost = account.demonstrations_dropped
         yield _indent(

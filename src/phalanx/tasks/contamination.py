@@ -26,11 +26,13 @@ from typing import Any
 
 from phalanx.collective.screening import normalised
 from phalanx.config.schema import Config, TaskSettings
+from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json
 from phalanx.sources import BUILTIN
 from phalanx.tasks.items import TaskItem
 from phalanx.types import Demonstration, Instruction
 
+INSTRUCTIONS, DEMONSTRATIONS = "instructions", "demonstrations"
 RUN = 8
 """Words in a run."""
 SHARE = 0.7
@@ -66,7 +68,7 @@ class Overlap:
 class Overlaps:
     """What of the ``of`` texts that were compared overlaps an item; one entry a text.
 
-    ``what`` they are: "instructions", "demonstrations". ``dropped``: those found are left out.
+    ``what`` they are: "instructions" or "demonstrations". ``dropped``: those found are left out.
     """
 
     what: str
@@ -78,6 +80,15 @@ class Overlaps:
     def ids(self) -> frozenset[str]:
         """The texts that are left out."""
         return frozenset(one.text for one in self.found) if self.dropped else frozenset()
+
+    def refuse_nothing_left(self) -> None:
+        """Raise ConfigError where all texts are left out."""
+        if self.of and len(self.ids) == self.of:
+            raise ConfigError(
+                f"all {self.of:,} {self.what} overlap evaluation items, so none is left to learn "
+                "from; give others, or set instructions.contamination to report\n"
+                + "\n".join(self.lines())
+            )
 
     def lines(self) -> list[str]:
         """What a user should know, the first line a sum; empty where nothing was compared.
@@ -194,9 +205,9 @@ def of_instructions(
     """
     mode = config.instructions.contamination
     if mode == "off":
-        return Overlaps("instructions", 0)
+        return Overlaps(INSTRUCTIONS, 0)
     return overlaps(
-        "instructions",
+        INSTRUCTIONS,
         {one.id: one.user_turns for one in instructions},
         config.instructions.source,
         config.evaluate.tasks if tasks is None else tasks,
@@ -211,10 +222,10 @@ def of_demonstrations(
     """The prompts of a file that recruits learn from, under the same setting."""
     mode, recruit = config.instructions.contamination, config.pool.recruit
     if mode == "off" or recruit is None:
-        return Overlaps("demonstrations", 0)
+        return Overlaps(DEMONSTRATIONS, 0)
     prompts = {one.id: (one.prompt,) for one in demonstrations}
     return overlaps(
-        "demonstrations", prompts, recruit.data, config.evaluate.tasks, items,
+        DEMONSTRATIONS, prompts, recruit.data, config.evaluate.tasks, items,
         dropped=mode == "drop",
     )  # fmt: skip
 

@@ -1,0 +1,144 @@
+"""A run leaves out what overlaps its evaluation items, says so, and goes on as it began."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from phalanx.config import load
+from phalanx.errors import ConfigError, LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.loop import align
+from phalanx.plan.make import check
+from phalanx.recruit import draw_demonstrations
+from phalanx.report.facts import gather
+from phalanx.report.html import notes
+from phalanx.report.terminal import summary
+
+ROOT = Path(__file__).resolve().parent.parent
+SMOKE = ROOT / "configs/smoke/rubric.yaml"
+
+
+class Heard:
+    """A progress that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def start(self, phase: str, total: int, unit: str = "") -> None: ...
+    def advance(self, amount: int = 1) -> None: ...
+    def finish(self, note: str = "") -> None: ...
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Overrides: sixty instructions, two of which are the task's questions in other words' case."""
+    asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
+    own = [f"Tell me something about item {n}." for n in range(58)]
+    texts = [*own[:20], asked[1].upper(), *own[20:], f"Please answer: {asked[3]} Be short."]
+    source = write(tmp_path / "mine.jsonl", [{"id": f"q{n}", "instruction": text}
+                                             for n, text in enumerate(texts)])  # fmt: skip
+    items = write(tmp_path / "items.jsonl", [{"id": f"t{n}", "instruction": text, "answer": "x"}
+                                             for n, text in enumerate(asked)])  # fmt: skip
+    tasks = json.dumps([{"name": "towns", "source": str(items)}])
+    return [f"instructions.source={source}", "instructions.domains=[]", "match.duels=6",
+            "iterations=1", f"evaluate.tasks={tasks}"]  # fmt: skip
+
+
+def run(folder: Path, given: list[str]) -> Heard:
+    heard = Heard()
+    align(load(SMOKE, given), folder, progress=heard)
+    return heard
+
+
+def test_they_are_left_out_and_told_everywhere(files, tmp_path):
+    heard = run(tmp_path / "run", files)
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        ids = {row["id"] for row in ledger.query("SELECT id FROM instructions")}
+        facts = gather(ledger)
+    assert {"q20", "q59"} & ids == set()
+    assert len(ids) == 58
+    (found,) = facts.overlaps
+    assert [(one.text, one.item, one.exact) for one in found.found] == [
+        ("q20", "t1", True), ("q59", "t3", False)
+    ]  # fmt: skip
+    line = "2 of 60 instructions overlap evaluation items and are left out (2 of task towns)"
+    assert sum(line in said for said in heard.said) == 1
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(summary(facts))
+    shown = console.export_text()
+    assert line in shown
+    assert "q20 is item t1 of towns" in shown
+    assert f"{line}." in notes(facts)
+
+
+def test_a_run_goes_on_and_says_it_once(files, tmp_path):
+    run(tmp_path / "run", files)
+    heard = run(tmp_path / "run", files)
+    assert not [said for said in heard.said if "overlap" in said]
+    with pytest.raises(LedgerError, match="contamination was 'drop' and is now 'report'"):
+        run(tmp_path / "run", [*files, "instructions.contamination=report"])
+
+
+@pytest.mark.parametrize(("mode", "told"), [("report", True), ("off", False)])
+def test_they_are_kept_where_that_is_wanted(files, tmp_path, mode, told):
+    heard = run(tmp_path / "run", [*files, f"instructions.contamination={mode}"])
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert ledger.count("instructions") == 60
+        assert bool(gather(ledger).overlaps) is told
+    assert any("overlap evaluation items and are kept" in said for said in heard.said) is told
+
+
+def test_nothing_left_is_refused_before_anything_is_asked(files, tmp_path):
+    asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
+    source = write(tmp_path / "all.jsonl", [{"instruction": text} for text in asked])
+    given = [*files, f"instructions.source={source}"]
+    with pytest.raises(ConfigError, match="all 4 instructions overlap evaluation items"):
+        run(tmp_path / "run", given)
+    code, text = check(SMOKE, given)
+    assert code == 2
+    assert "all 4 instructions overlap evaluation items" in text
+
+
+def test_check_says_how_many_and_which_and_counts_the_rest(files):
+    code, text = check(SMOKE, files, width=200)
+    assert code == 0
+    assert "2 of 60 instructions overlap evaluation items and are left out" in text
+    assert "q59 contains item t3 of towns" in text
+    assert "58" in text
+    assert "overlap" not in check(SMOKE, [*files, "instructions.contamination=off"])[1]
+
+
+def test_the_demo_loses_nothing():
+    for preset in ("preset:demo", "preset:demo-quick"):
+        code, text = check(preset)
+        assert code == 0
+        assert "overlap" not in text
+
+
+def test_recruits_do_not_learn_what_they_are_asked(tmp_path):
+    rows = [{"instruction": f"What is the plural of word number {n}?", "response": "x",
+             "domain": "d"} for n in range(6)]  # fmt: skip
+    data = write(tmp_path / "rows.jsonl", rows)
+    settings = load(
+        "preset:demo", [f"pool.recruit.data={data}", 'pool.recruit.specialists={"ada": ["d"]}',
+                        'pool.members=[]']
+    ).pool.recruit  # fmt: skip
+    assert settings is not None
+    every = draw_demonstrations(settings, "ada", 0)
+    some = draw_demonstrations(settings, "ada", 0, {every[0].id})
+    assert len(every) == 6
+    assert {row.id for row in every} - {row.id for row in some} == {every[0].id}
+    with pytest.raises(ConfigError, match="all rows of the domain 'd'"):
+        draw_demonstrations(settings, "ada", 0, {row.id for row in every})
