@@ -83,10 +83,18 @@ def number(value: float, step: float) -> str:
     return f"{value:,.{places}f}".replace("-", "−")
 
 
-def dot_plot(rows: Sequence[Dot], label: str, highest: float = 0.0) -> Markup:
+def dot_plot(
+    rows: Sequence[Dot],
+    label: str,
+    highest: float = 0.0,
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    axis: str = "% right, test items",
+) -> Markup:
     """Before (hollow) and after (filled) with 95 % intervals, in percent; the note at the right.
 
-    The axis runs from 0 to at least ``highest``, so that two plots can share it.
+    The axis runs from 0 to at least ``highest``, so that two plots can share it. ``names`` say in
+    the legend what is hollow and what is filled.
     """
     left, right, top, step = 104, WIDTH - 62, 34, 34
     ends = [end for row in rows for end in (*row.before_interval, *row.after_interval)]
@@ -97,18 +105,19 @@ def dot_plot(rows: Sequence[Dot], label: str, highest: float = 0.0) -> Markup:
         return left + (share - low) / (high - low) * (right - left)
 
     bottom = top + step * len(rows)
+    second = 33 + 7 * len(names[0])
     parts = [
         f'<circle cx="{left + 5}" cy="10" r="4" class="before"/>',
-        _text(left + 14, 14, "before"),
-        f'<circle cx="{left + 75}" cy="10" r="4.5" class="after"/>',
-        _text(left + 84, 14, "after"),
+        _text(left + 14, 14, names[0]),
+        f'<circle cx="{left + second}" cy="10" r="4.5" class="after"/>',
+        _text(left + second + 9, 14, names[1]),
         _text(WIDTH, 14, "change", "end", "muted"),
     ]
     for mark in marks:
         parts.append(_rule(x(mark), top - 6, x(mark), bottom, "grid"))
         text = number(100 * mark, 100 * (marks[1] - marks[0]))
         parts.append(_text(x(mark), bottom + 15, text, "middle", "muted"))
-    parts.append(_text((left + right) / 2, bottom + 32, "% right, test items", "middle", "muted"))
+    parts.append(_text((left + right) / 2, bottom + 32, axis, "middle", "muted"))
     for place, row in enumerate(rows):
         middle = top + step * place + step / 2 - 3
         if row.strong:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from phalanx.placing import placed
 from phalanx.report import plots, views, words
 from phalanx.report.commands import command_sections
+from phalanx.report.measured_page import measured_headline, measured_notes
 from phalanx.report.moaa_page import moaa_finding, moaa_headline, moaa_notes
 from phalanx.report.moaa_views import mixture_examples, sections
 from phalanx.report.moaa_words import Section
@@ -76,6 +77,7 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "state_note": _state_note(facts),
         "sections": _contents(facts, own),
         "moaa_sections": own,
+        "measured_plot": plots.measured_plot(facts.measured) if facts.measured else None,
         "students_plot": plots.students_plot(facts, facts.moaa) if facts.moaa else None,
         "mixture_examples": mixture_examples(facts.moaa) if facts.moaa else [],
         "compared": _compared(facts),
@@ -221,6 +223,8 @@ def _command_headline(facts: RunFacts) -> list[dict[str, str]]:
         "note": f"{failed:,} failed; {written:,} tokens written",
     }
     account = facts.accounting
+    if facts.measured:
+        return [*measured_headline(facts.measured), asked]
     if not account.num_duels:
         return [asked]
     judged = {
@@ -265,7 +269,8 @@ def _notes(facts: RunFacts) -> list[str]:
     if facts.moaa:
         return moaa_notes(facts, facts.moaa)
     if facts.command:
-        return [line] if (line := repeatability(facts)) else []
+        lines = measured_notes(facts.measured, facts.seed) if facts.measured else []
+        return [*lines, line] if (line := repeatability(facts)) else lines
     measured = facts.evaluation
     lines = []
     if facts.accounting.num_duels and not facts.accounting.pairs_kept:

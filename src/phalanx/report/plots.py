@@ -15,6 +15,7 @@ from phalanx.report.charts import (
     line_chart,
     time_bars,
 )
+from phalanx.report.measured_records import Measured
 from phalanx.report.moaa_records import MoaaFacts
 from phalanx.report.moaa_words import stage_name
 from phalanx.report.records import Change, RunFacts, TrainingFacts
@@ -114,6 +115,27 @@ def students_plot(facts: RunFacts, moaa: MoaaFacts) -> Markup | None:
     if not dots:
         return None
     return dot_plot(dots, "Accuracy of the students, before and after")
+
+
+def measured_plot(measured: Measured) -> Markup | None:
+    """Subjects beside those they are compared with, means over the tasks that all have."""
+    means = {mean.subject: mean for mean in measured.means}
+    dots = []
+    for (subject, other), rows in measured.comparisons.items():
+        one, two = means.get(other), means.get(subject)
+        if one is None or two is None or one.interval is None or two.interval is None:
+            continue
+        arrow = {1: " ▲", -1: " ▼", 0: ""}[rows[-1].direction]
+        note = f"{points(two.score - one.score)}{arrow}"
+        label = subject if len(subject) <= 15 else f"{subject[:14]}…"
+        dots.append(Dot(label, one.score, one.interval, two.score, two.interval, note))
+    if not dots:
+        return None
+    others = {other for _, other in measured.comparisons}
+    name = next(iter(others)) if len(others) == 1 else "compared with"
+    names = (name if len(name) <= 20 else f"{name[:19]}…", "subject")
+    return dot_plot(dots, "Means of the subjects and of those they are compared with",
+                    names=names, axis="% right, all items")  # fmt: skip
 
 
 def reputation_plot(facts: RunFacts) -> Markup | None:

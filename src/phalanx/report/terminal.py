@@ -401,6 +401,8 @@ def _next(facts: RunFacts) -> Iterator[RenderableType]:
     lines = [f"phalanx report {folder}"]
     if facts.accounting.demonstrations_kept:
         lines.append(f"phalanx export {folder} demonstrations --out demonstrations.jsonl")
+    if facts.measured and facts.measured.subjects:
+        lines.append(f"phalanx export {folder} evaluations --out evaluations.jsonl")
     if facts.accounting.pairs_kept:
         lines.append(f"phalanx export {folder} preferences --out preferences.jsonl")
     best = None if facts.moaa else facts.evaluation.best_aligned

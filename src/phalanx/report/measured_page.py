@@ -1,0 +1,58 @@
+"""The headline of an evaluation's page, and how its numbers are to be read."""
+
+from __future__ import annotations
+
+from phalanx.report.measured_records import Measured
+from phalanx.report.measured_views import comparison_line
+from phalanx.report.words import percent, plural, points, points_span, span
+
+
+def measured_headline(measured: Measured) -> list[dict[str, str]]:
+    """At most three numbers: the best on test, the first comparisons."""
+    items = []
+    if measured.best:
+        best = measured.best
+        level = f" [{span(best.interval)}]" if best.interval else ""
+        items.append(
+            {
+                "name": "Best by dev, on test",
+                "value": f"{percent(best.test)} %",
+                "note": f"{best.subject}{level}, {plural(best.num_test, 'item')}",
+            }
+        )
+    for (subject, other), rows in list(measured.comparisons.items())[: 3 - len(items)]:
+        last = rows[-1]
+        range_ = f" [{points_span(last.interval, 0)}]" if last.interval else ""
+        items.append(
+            {
+                "name": f"{subject} minus {other}",
+                "value": f"{points(last.difference)} points",
+                "note": f"{range_.strip()} {comparison_line(rows)}".strip(),
+            }
+        )
+    if not items:
+        items += [
+            {
+                "name": f"{one.subject} on {one.task}",
+                "value": f"{percent(one.score)} %",
+                "note": f"[{span(one.interval)}], {plural(one.n, 'item')}",
+            }
+            for one in measured.scores[:3]
+        ]
+    return items
+
+
+def measured_notes(measured: Measured, seed: int) -> list[str]:
+    """What the numbers do and do not say."""
+    lines = [
+        "Scores and comparisons are of all items; “best by dev” is chosen on the dev items alone "
+        "and reported on the others (evaluate.dev_share).",
+        "Intervals are 95 %. Wilson's where every item is right or wrong; else items are resampled "
+        "(several samples of an item as one), for means within each task. Differences resample "
+        "items in pairs. They say what another draw of items could change, and do not cover "
+        f"another seed than {seed}, another training or other responses.",
+        "Items that failed or could not be read count as wrong, and are counted beside the score.",
+        "Holm keeps the chance of any false claim over the tasks of one comparison below 5 %. "
+        "With many comparisons, about one in twenty has one by chance alone.",
+    ]
+    return lines if measured.paired else lines[:3]
