@@ -1,4 +1,4 @@
-"""Members x tasks: greedy responses, scored item by item, into the ledger; mixtures likewise."""
+"""Members x tasks: responses, marked item by item (:mod:`phalanx.marking`); mixtures likewise."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from typing import Any
 
 from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
 from phalanx.config.mixing import MIXTURE
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, TaskSettings
+from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.config.staging import joining
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id
+from phalanx.identity import content_id, derive_seed
 from phalanx.ledger import Ledger
-from phalanx.tasks import (
-    BY_LIKELIHOOD,
-    Score,
-    TaskItem,
-    answer_of,
-    load_task,
-    normalise,
-    score,
-    score_sums,
-    split_of,
-)
+from phalanx.marking import Answered, record_answers
+from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task, score
 from phalanx.types import (
     Ask,
     IterationResult,
@@ -31,17 +23,15 @@ from phalanx.types import (
     Member,
     Message,
     Request,
-    Response,
     Sampling,
     Want,
 )
 
 
 def load_tasks(config: Config) -> tuple[TaskItem, ...]:
-    """Every item of every task of the configuration, in order."""
-    return tuple(
-        item for task in config.evaluate.tasks for item in load_task(task, seed=config.seed)
-    )
+    """Every item of every task of the configuration, in order, but for those that compare."""
+    tasks = [task for task in config.evaluate.tasks if task.kind not in CONTESTS]
+    return tuple(item for task in tasks for item in load_task(task, seed=config.seed))
 
 
 def evaluate(
@@ -55,34 +45,65 @@ def evaluate(
 ) -> None:
     """Ask every member every item and record one row each; the iteration is then measured.
 
-    An item scored by likelihood is one request for each of its choices. A failed request is a row
-    that is wrong and not readable, with the reason.
+    An item scored by likelihood is one request for each of its choices, one with ``samples`` that
+    many. A failed request is a row that is wrong and not readable, with the reason.
     """
-    want = Sampling(temperature=0, top_p=1, top_k=0, max_new_tokens=config.evaluate.max_new_tokens)
-    asked = [(member, item) for member in members for item in items]
-    requests = []
-    for member, item in asked:
-        messages = member.messages(item.instruction)
-        for wanted in _wants(item, want):
-            key = content_id("evaluate", member.key, item.task, item.id, messages, wanted)
-            requests.append(Request(key, member, messages, wanted, "evaluate"))
-    responses = iter(ask("evaluate", requests))
-    rows = []
-    for member, item in asked:
-        got = [next(responses) for _ in _wants(item, want)]
-        if item.match in BY_LIKELIHOOD:
-            rows.append(_likelihood_row(iteration, member.name, item, got, config))
-        else:
-            rows.append(_row(iteration, member.name, item, got[0], config))
-    ledger.record_evaluation(rows)
+    answered = ask_members([(member.name, member) for member in members], items, ask, config)
+    record_answers(answered, ask, ledger, config, iteration=iteration)
     ledger.put(f"evaluated:{iteration}", "yes")
 
 
-def _wants(item: TaskItem, want: Sampling) -> list[Want]:
-    """What is asked of a member for one item."""
+def ask_members(
+    named_members: Sequence[tuple[str, Member]],
+    items: Sequence[TaskItem],
+    ask: Ask,
+    config: Config,
+    *,
+    phase: str = "evaluate",
+) -> list[Answered]:
+    """Every (name of its rows, member) on every item, member by member.
+
+    Ids do not depend on the iteration: who has not changed is not asked again.
+    """
+    tasks = {task.name: task for task in config.evaluate.tasks}
+    asked = [
+        (name, member, item, requests_for(member, item, tasks[item.task], config))
+        for name, member in named_members
+        for item in items
+    ]
+    every = [request for *_, requests in asked for request in requests]
+    replies = iter(ask(phase, every))
+    return [
+        Answered(name, item, tuple(next(replies) for _ in requests), member.name)
+        for name, member, item, requests in asked
+    ]
+
+
+def requests_for(
+    member: Member, item: TaskItem, task: TaskSettings, config: Config
+) -> list[Request]:
+    """What is asked of a member for one item: a text, one a sample, or each choice's likelihood."""
+    messages = member.messages(item.instruction)
+    wants: list[Want]
     if item.match in BY_LIKELIHOOD:
-        return [Likelihood(text) for _, text in item.choices]
-    return [want]
+        wants = [Likelihood(text) for _, text in item.choices]
+    else:
+        wants = [wanted_of(task, config)] * task.samples
+    requests = []
+    for number, want in enumerate(wants):
+        place: tuple[Any, ...] = ("evaluate", member.key, item.task, item.id, messages, want)
+        seed = 0
+        if isinstance(want, Sampling) and want.temperature:
+            seed = derive_seed(config.seed, *place, number)
+            place = (*place, seed)
+        requests.append(Request(content_id(*place), member, messages, want, "evaluate", seed))
+    return requests
+
+
+def wanted_of(task: TaskSettings, config: Config) -> Sampling:
+    """How a response to a task is written."""
+    most = config.evaluate.max_new_tokens
+    return Sampling(temperature=task.temperature, top_p=1, top_k=0, max_new_tokens=most)
 
 
 def evaluate_mixture(
@@ -99,22 +120,63 @@ def evaluate_mixture(
     An item without an answer is wrong and not readable, with the reason. Asked before
     :func:`evaluate`, which says that the iteration is measured.
     """
-    rows = [
-        _row(iteration, MIXTURE, item, mixed.response, config, mixed.reason)
-        for item, mixed in zip(
-            items, answers(mixture, items, ask, config, phase="evaluate"), strict=True
+    answered = ask_mixture(MIXTURE, mixture, items, ask, config)
+    record_answers(answered, ask, ledger, config, iteration=iteration)
+
+
+def ask_mixture(
+    name: str,
+    mixture: Mixture,
+    items: Sequence[TaskItem],
+    ask: Ask,
+    config: Config,
+    *,
+    phase: str = "evaluate",
+) -> list[Answered]:
+    """The mixture on every item. Its answer is the aggregator's own; proposers may judge it.
+
+    Raises ConfigError as :func:`answers`.
+    """
+    tasks = {task.name: task for task in config.evaluate.tasks}
+    alike: dict[tuple[int, float], list[int]] = {}
+    for at, item in enumerate(items):
+        for number in range(tasks[item.task].samples):
+            alike.setdefault((number, tasks[item.task].temperature), []).append(at)
+    found: list[list[Mixed]] = [[] for _ in items]
+    for (number, temperature), places in alike.items():
+        mine = [items[at] for at in places]
+        made = answers(
+            mixture, mine, ask, config, phase=phase, sample=number, temperature=temperature
         )
+        for at, one in zip(places, made, strict=True):
+            found[at].append(one)
+    return [
+        Answered(
+            name,
+            item,
+            tuple(one.response for one in mixed),
+            mixture.aggregator.name,
+            next((one.reason for one in mixed if one.reason), ""),
+        )
+        for item, mixed in zip(items, found, strict=True)
     ]
-    ledger.record_evaluation(rows)
 
 
 def answers(
-    mixture: Mixture, items: Sequence[TaskItem], ask: Ask, config: Config, *, phase: str
+    mixture: Mixture,
+    items: Sequence[TaskItem],
+    ask: Ask,
+    config: Config,
+    *,
+    phase: str,
+    sample: int = 0,
+    temperature: float = 0.0,
 ) -> list[Mixed]:
     """The mixture's answer to each item, as it is measured (here, and by a search).
 
     Proposers write by their own settings, as where the mixture is used. The last answer is written
-    as members write theirs when they are measured: greedily, and no longer. As with members, ids
+    as members write theirs when they are measured: at the task's temperature (0 is greedily), and
+    no longer. ``sample`` counts answers to the same item from 0. As with members, ids
     do not depend on the iteration: a mixture that stays as it was is not asked again.
     Raises ConfigError for items that are scored by the likelihood of given texts.
     """
@@ -125,7 +187,7 @@ def answers(
         )
     last = mixture.settings.aggregate.model_copy(
         update={
-            "temperature": 0.0,
+            "temperature": temperature,
             "top_p": 1.0,
             "top_k": 0,
             "max_new_tokens": config.evaluate.max_new_tokens,
@@ -133,7 +195,7 @@ def answers(
     )
     settings = mixture.settings.model_copy(update={"aggregate": last})
     conversations = [(Message("user", item.instruction),) for item in items]
-    place = ("evaluate", config.seed)
+    place = ("evaluate", config.seed, *([sample] if sample else []))
     return mix(conversations, replace(mixture, settings=settings), ask, place=place, phase=phase)
 
 
@@ -151,58 +213,6 @@ def mixture_after(config: Config, ledger: Ledger, number: int) -> Mixture | None
         return None
     since = 0 if config.moaa.self_improve == "off" else number
     return mixture_from(config, ledger.members(since), joining(config, number + 1))
-
-
-def _row(
-    iteration: int,
-    name: str,
-    item: TaskItem,
-    response: Response | None,
-    config: Config,
-    missing: str = "",
-) -> dict[str, Any]:
-    """One row of ``evaluations``; ``missing`` says why there is no response."""
-    text = (response.text if response else None) or ""
-    error = response.error if response else None
-    result = score(text, item)
-    reason = missing or (error.kind if error else result.reason)
-    if error is not None:
-        result = Score(result.correct, False)
-    return _columns(iteration, name, item, config, result) | {
-        "answer": normalise(text, item),
-        "reason": reason,
-        "response": response.request_id if response else "",
-    }
-
-
-def _likelihood_row(
-    iteration: int, name: str, item: TaskItem, responses: Sequence[Response], config: Config
-) -> dict[str, Any]:
-    """One row from the likelihoods of all choices; ``response`` names the first one's."""
-    sums = [one.logprob_sum for one in responses]
-    result = score_sums(sums, item)
-    failed = next((one.error.kind for one in responses if one.error is not None), "")
-    return _columns(iteration, name, item, config, result) | {
-        "answer": answer_of(sums, item),
-        "reason": failed or result.reason,
-        "response": responses[0].request_id,
-    }
-
-
-def _columns(
-    iteration: int, name: str, item: TaskItem, config: Config, result: Score
-) -> dict[str, Any]:
-    return {
-        "iteration": iteration,
-        "member": name,
-        "task": item.task,
-        "item": item.id,
-        "domain": item.domain,
-        "split": split_of(item, config.evaluate.dev_share),
-        "correct": int(result.correct),
-        "readable": int(result.readable),
-        "score": float(result.correct),
-    }
 
 
 def label_metrics(result: IterationResult) -> dict[str, float]:
