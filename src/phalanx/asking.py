@@ -149,7 +149,7 @@ def start_facts(
         "config": config.model_dump_json(),
         "inputs": inputs,
         "method": method,
-        "pool_order": json.dumps([member.name for member in members]),
+        "pool_order": json.dumps(list(dict.fromkeys(member.name for member in members))),
         "seed": str(config.seed),
         "num_iterations": str(iterations),
         "engines": canonical_json(sorted({member.engine for member in members})),

@@ -4,7 +4,7 @@ A format is the benchmark; its rows may have the published columns, or be prepar
 (``{id, prompt, choices, answer, meta}``). ``pairs`` are rows of one's own::
 
     {"instruction": ..., "response_a": ..., "response_b": ..., "label": "A",
-     "group": ..., "writer_a": ..., "writer_b": ...}
+     "group": ..., "writer_a": ..., "writer_b": ..., "family_a": ..., "family_b": ...}
 
 or ``chosen`` and ``rejected`` instead of the two responses and the label.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from phalanx.benchmarks.fields import Fields, Unfit, read_records
@@ -48,6 +48,9 @@ _TELLING: tuple[tuple[Format, tuple[str, ...]], ...] = (
 _PREPARED = ("prompt", "choices", "answer")
 _PROMPTS = ("instruction", "prompt", "question")
 _GROUPS = ("group", "subset", "category", "domain")
+_WRITERS = (
+    ("writer_a", "writer_b"), ("model_a", "model_b"), ("chosen_model", "rejected_model"),
+)  # fmt: skip
 _LABELS: dict[str, Side] = {
     "A": "A", "B": "B", "response_a": "A", "response_b": "B", "tie": "tie",
 }  # fmt: skip
@@ -55,20 +58,25 @@ _LABELS: dict[str, Side] = {
 
 @dataclass(frozen=True, slots=True)
 class PairFile:
-    """``pairs``, or for ``ppe-responses`` the prompts with ``many`` responses."""
+    """``pairs``, or for ``ppe-responses`` the prompts with ``many`` responses; ``left_out`` counts
+    what the file has besides, by the reason."""
 
     where: str
     format: Format
     pairs: tuple[Pair, ...] = ()
     many: tuple[ManyResponses, ...] = ()
+    left_out: tuple[tuple[str, int], ...] = ()
 
     def limited(self, limit: int | None, seed: int) -> PairFile:
         """At most ``limit`` pairs (or prompts), by a seeded draw, in the order of the file."""
-        return PairFile(
-            self.where,
-            self.format,
-            _drawn(self.pairs, limit, seed),
-            _drawn(self.many, limit, seed),
+        num_over = len(self.pairs) + len(self.many) - (limit or 0)
+        if limit is None or num_over <= 0:
+            return self
+        return replace(
+            self,
+            pairs=_drawn(self.pairs, limit, seed),
+            many=_drawn(self.many, limit, seed),
+            left_out=(*self.left_out, ("not drawn", num_over)),
         )
 
 
@@ -136,7 +144,8 @@ def read_own_pairs(path: str) -> tuple[Pair, ...]:
             response_b=row.text(sides[1]),
             label=label,
             group=next((row.text(name) for name in _GROUPS if name in row), ""),
-            writers=_writers(row),
+            writers=_both(row, _WRITERS),
+            families=_both(row, (("family_a", "family_b"),)),
         )
 
     return read_records(path, make, lambda pair: pair.id)
@@ -157,10 +166,9 @@ def _first(row: Fields, names: Sequence[str], what: str) -> str:
     return found
 
 
-def _writers(row: Fields) -> tuple[str, str]:
-    for left, right in (
-        ("writer_a", "writer_b"), ("model_a", "model_b"), ("chosen_model", "rejected_model"),
-    ):  # fmt: skip
+def _both(row: Fields, names: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The texts of the first two columns that the row has both of."""
+    for left, right in names:
         if left in row and right in row:
             return (row.text(left), row.text(right))
     return ("", "")
@@ -189,8 +197,8 @@ def usable(pairs: Sequence[Pair]) -> tuple[list[Pair], Counter[str]]:
     return kept, left_out
 
 
-def _drawn(rows: tuple, limit: int | None, seed: int) -> tuple:
-    if limit is None or limit >= len(rows):
+def _drawn(rows: tuple, limit: int, seed: int) -> tuple:
+    if limit >= len(rows):
         return rows
     draw = derived_random("judge-bench", seed, content_id(*(row.id for row in rows)))
     places = sorted(draw.sample(range(len(rows)), limit))

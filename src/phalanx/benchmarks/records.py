@@ -31,7 +31,7 @@ class Pair:
     """Two responses to one instruction; ``label`` names the better one.
 
     In some files the better one is always A: a judge must see both orders. ``writers`` are the
-    models or members that wrote the responses, "" where that is not known.
+    models or members that wrote the responses and ``families`` theirs, "" where that is not known.
     """
 
     id: str
@@ -41,6 +41,7 @@ class Pair:
     label: Side
     group: str = ""
     writers: tuple[str, str] = ("", "")
+    families: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
