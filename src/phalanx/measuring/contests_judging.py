@@ -20,6 +20,7 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.templates import fence, fill, load_template
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.ledger import Ledger
 from phalanx.types import Ask, Member, Message, Options, Request, Response, Sampling, Want
 
 Row = dict[str, Any]
@@ -45,11 +46,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where judges are asked: the task, its settings, and the way to ask."""
+    """Where judges are asked: the task, its settings, the way to ask, and what was answered."""
 
     task: TaskSettings
     config: Config
     ask: Ask
+    ledger: Ledger
 
     @property
     def written(self) -> Sampling:

@@ -11,6 +11,7 @@ from phalanx.collective.designs import Found, trial_from
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
+from phalanx.report.games_views import contest_sections
 from phalanx.report.measured_views import measured_sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import PhaseAccount, PhaseTime, RunFacts
@@ -80,6 +81,7 @@ def command_sections(facts: RunFacts) -> list[Section]:
     """Scores of ``eval``, trials of a search, judges of ``judge``; none for the commands that
     write answers."""
     found = measured_sections(facts.measured) if facts.measured else []
+    found += contest_sections(facts.contests)
     if facts.found:
         headers, rows = design_rows(facts.found)
         note = (

@@ -13,6 +13,7 @@ from phalanx.report.accounting import accounting, encounters, judges, reputation
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
 from phalanx.report.measured import measured
+from phalanx.report.games import contests
 from phalanx.report.moaa_facts import moaa_facts
 from phalanx.report.records import (
     Evaluation,
@@ -102,6 +103,7 @@ def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
         accounting=replace(facts.accounting, phases=phases),
         times=joined_times(facts.times),
         found=found_in(ledger, config),
+        contests=tuple(contests(ledger, config.seed)),
         measured=measured(ledger, config, ledger.get("against")) if facts.method == EVAL else None,
     )
 

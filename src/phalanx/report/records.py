@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from phalanx.report.paired import ALPHA
 from phalanx.statistics import Interval
 
 if TYPE_CHECKING:
     from phalanx.collective.designs import Found
+    from phalanx.report.games import Contest
     from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
     from phalanx.tasks.contamination import Overlaps
@@ -217,6 +219,13 @@ class Change:
             return 1
         return -1 if self.interval.high < 0 else 0
 
+    @property
+    def proven(self) -> int:
+        """1 or -1 where the adjusted test says so, else 0; 0 for means, which are not tested."""
+        if self.adjusted is None or self.adjusted >= ALPHA:
+            return 0
+        return 1 if self.difference > 0 else -1
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -359,6 +368,8 @@ class RunFacts:
     """What of the instructions and demonstrations overlaps evaluation items."""
     command: str = ""
     """The command whose work this is, "" for a run; ``found`` is what a search has."""
+    contests: tuple[Contest, ...] = ()
+    """Tasks whose answers were compared or rated by judges."""
     found: Found | None = None
     measured: Measured | None = None
     """What only the work of ``eval`` has."""
