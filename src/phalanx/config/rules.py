@@ -25,6 +25,7 @@ from phalanx.config.rules_moaa import (
     check_unused,
 )
 from phalanx.config.rules_served import check_served
+from phalanx.config.rules_tasks import check_tasks
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
@@ -80,6 +81,7 @@ def check(
             check_command(config, purpose) if purpose != "run" else check_whole(config),
             _lengths(config),
             _tasks(config),
+            check_tasks(config, purpose),
             check_devices(config, machine, here=gpus is None),
         )
     )
@@ -441,24 +443,12 @@ def _tasks(config: Config) -> Iterator[Fault]:
             text = f"the name {name} is given to {count} tasks"
             yield Fault(("evaluate", "tasks"), text)
     for position, task in enumerate(evaluate.tasks):
-        if problem := table_problem(task.source, hub=True):
-            yield Fault(("evaluate", "tasks", position, "source"), problem)
-        if task.match != "exact" and task.kind and (task.kind, task.match) != ("gsm8k", "number"):
-            text = f"{task.match} beside kind {task.kind}, which has its own way; leave match out"
-            yield Fault(("evaluate", "tasks", position, "match"), text)
-        if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2"):
-            yield from _by_likelihood(config, position)
+        path = ("evaluate", "tasks", position, "source")
+        if task.source.startswith("lm-eval:"):
+            text = f"{task.source!r} is not read here; give it to phalanx eval --task {task.source}"
+            yield Fault(path, text)
+        elif problem := table_problem(task.source, hub=True):
+            yield Fault(path, problem)
     if evaluate.tasks and evaluate.dev_share >= 1:
         text = f"{evaluate.dev_share:g} leaves no items to report results on; use less than 1"
         yield Fault(("evaluate", "dev_share"), text)
-
-
-def _by_likelihood(config: Config, position: int) -> Iterator[Fault]:
-    path = ("evaluate", "tasks", position, "kind")
-    kind, members = config.evaluate.tasks[position].kind, config.pool.members
-    if names := [member.name for member in members if member.engine == "openai"]:
-        text = f"{kind} cannot be asked of {', '.join(names)}: an endpoint gives no likelihood of "
-        yield Fault(path, text + "a given text; use kind: truthfulqa")
-    if config.evaluate.mixture:
-        text = f"{kind} cannot be asked of a mixture, which only writes; use kind: truthfulqa"
-        yield Fault(path, text)
