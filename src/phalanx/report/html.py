@@ -134,6 +134,7 @@ def _accuracy(facts: RunFacts) -> dict[str, Any]:
         "member_plot": plots.member_plot(facts) if compared else None,
         "matrix": views.matrix(facts) if compared else [],
         "trajectory": plots.trajectory_plot(facts),
+        "tests_note": views.TESTS,
         "selection": views.selection(facts) if compared else [],
         "selection_note": views.selection_note(facts),
     }

@@ -8,9 +8,10 @@ from pathlib import Path
 from phalanx.report.commands import command_sections
 from phalanx.report.html import finding, headline, notes, write_whole
 from phalanx.report.moaa_views import sections
-from phalanx.report.moaa_words import Section
+from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
+from phalanx.report.views import paired_tests
 from phalanx.report.words import (
     DROP_WORDS,
     STATUS_WORDS,
@@ -53,6 +54,8 @@ def render(facts: RunFacts) -> str:
         rows = [(c.member, c) for c in measured.changes if c.member and not c.domain]
         rows += [("collective", c) for c in measured.collective if not c.domain]
         parts += [*_table("mean of the domains", rows), ""]
+        if tests := paired_tests(measured):
+            parts += [*_view(tests), ""]
         for name, choice in (
             ("Best initial", measured.best_initial),
             ("Best aligned", measured.best_aligned),
@@ -98,15 +101,15 @@ def _section(section: Section) -> list[str]:
     lines = ["", f"## {section.title}", ""]
     lines += [f"- {_safe(line)}" for line in section.lines]
     for view in section.tables:
-        lines += ["", f"### {view.title}", ""]
-        lines.append(f"| {' | '.join(map(_safe, view.headers))} |")
-        lines.append(
-            f"|{'|'.join('---' if n in view.left else '---:' for n in range(len(view.headers)))}|"
-        )
-        lines += [f"| {' | '.join(map(_safe, row))} |" for row in view.rows]
-        if view.note:
-            lines += ["", _safe(view.note)]
+        lines += ["", f"### {_safe(view.title)}", "", *_view(view)]
     return lines
+
+
+def _view(view: TableView) -> list[str]:
+    sides = "|".join("---" if n in view.left else "---:" for n in range(len(view.headers)))
+    lines = [f"| {' | '.join(map(_safe, view.headers))} |", f"|{sides}|"]
+    lines += [f"| {' | '.join(map(_safe, row))} |" for row in view.rows]
+    return [*lines, "", _safe(view.note)] if view.note else lines
 
 
 def _safe(text: str) -> str:

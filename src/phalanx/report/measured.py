@@ -91,7 +91,7 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
         paired=tuple(
             line
             for subject, other in pairs_of(rows.subjects, against)
-            for line in _paired(rows, subject, other, config.seed)
+            for line in _paired(rows, subject, other, common, config.seed)
         ),
         passes=tuple(_passes(rows, places, config)),
         best=_best(rows, common, config.seed),
@@ -226,8 +226,10 @@ def pairs_of(subjects: Sequence[str], against: str | None) -> list[tuple[str, st
     ]
 
 
-def _paired(rows: _Rows, subject: str, other: str, seed: int) -> list[Paired]:
-    """One line a task that both have, and their mean where there are several."""
+def _paired(
+    rows: _Rows, subject: str, other: str, common: Sequence[str], seed: int
+) -> list[Paired]:
+    """One line a task that both have, and the mean over the ``common`` tasks, of several."""
     both: dict[str, tuple[list[float], list[float]]] = {}
     for task in rows.tasks:
         after, before = rows.scores(subject, task), rows.scores(other, task)
@@ -241,11 +243,12 @@ def _paired(rows: _Rows, subject: str, other: str, seed: int) -> list[Paired]:
     ]
     adjusted = holm([line.pvalue for line in lines if line.pvalue is not None])
     lines = [replace(line, adjusted=p) for line, p in zip(lines, adjusted, strict=True)]
-    if len(lines) < 2:
+    apart = {t: [y - x for x, y in zip(*both[t], strict=True)] for t in common if t in both}
+    if len(apart) < 2:
         return lines
-    apart = {t: [y - x for x, y in zip(*pair, strict=True)] for t, pair in both.items()}
     n, gained, lost = (
-        sum(getattr(line, name) for line in lines) for name in ("n", "gained", "lost")
+        sum(getattr(line, name) for line in lines if line.task in apart)
+        for name in ("n", "gained", "lost")
     )
     return [*lines, Paired(subject, other, "", n, *_mean(apart, place), gained, lost)]
 

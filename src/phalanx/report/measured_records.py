@@ -52,10 +52,11 @@ class TaskMean:
 class Paired:
     """``subject`` minus ``other`` on the ``n`` items of ``task`` that both have.
 
-    ``task`` "" is the mean over the tasks that both have, which has no test of its own. ``pvalue``
-    is exact McNemar where ``exact`` (every item right or wrong on both sides), else of flipped
-    signs; ``adjusted`` is that after Holm over the tasks of this comparison. ``detectable`` is the
-    smallest difference that the test would find with 80 % chance, see
+    ``task`` "" is the mean over the tasks that all subjects have, which has no test of its own.
+
+    ``pvalue`` is exact McNemar where ``exact`` (every item right or wrong on both sides), else of
+    flipped signs; ``adjusted`` is that after Holm over the tasks of this comparison.
+    ``detectable`` is the smallest difference that the test would find with 80 % chance, see
     :func:`phalanx.report.paired.detectable`. ``gained`` and ``lost`` count items.
     """
 

@@ -9,8 +9,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phalanx.report.measured_records import Measured, Paired, Picked, TaskMean, TaskScore
-from phalanx.report.moaa_words import Section, TableView, p_value
-from phalanx.report.words import counted, percent, plural, points, points_span, share_of, span
+from phalanx.report.moaa_words import Section, TableView
+from phalanx.report.words import (
+    counted,
+    p_value,
+    percent,
+    plural,
+    points,
+    points_span,
+    share_of,
+    span,
+)
 
 _ACROSS = 4  # tasks, or subjects without intervals, that fit 80 columns
 _ROWS = 40  # a terminal shows tables of tasks up to so many rows in all; the page shows all
@@ -20,8 +29,8 @@ _JUDGED = (
 )
 _READING = (
     "p is that of exact McNemar (of flipped signs, where items are partly right); Holm adjusts it "
-    "over the tasks of one comparison, and decides: below .05 is better or worse. + and − count "
-    "items that gained and lost."
+    "over the tasks of one comparison, and decides: below .05 is better or worse (of a mean, the "
+    "interval decides). + and − count items that gained and lost."
 )
 _FINDS = (
     "“Unclear” is not “equal”: a difference below “finds” (points) would mostly go unnoticed. "
@@ -70,7 +79,7 @@ def _scores(measured: Measured) -> Section:
         )
     if measured.missing:
         gone = ", ".join(f"{subject} on {task}" for subject, task in measured.missing)
-        lines.append(f"Not measured: {gone}.")
+        lines.append(f"Not measured: {gone}. Means are of the tasks that all have.")
     tables = _overview(measured) if len(measured.common) > 1 else []
     many = len(measured.scores) > _ROWS
     tables += [_task(measured, task, detail=many and bool(tables)) for task in measured.tasks]
@@ -87,7 +96,8 @@ def _overview(measured: Measured) -> list[TableView]:
             level = [percent(mean.score), span(mean.interval) if mean.interval else "–"]
             rows.append((mean.subject, *(() if number else level), *cells))
         level = () if number else ("mean", "95 %")
-        title = "Mean of the tasks that all have, % right" if not number else "The same, more tasks"
+        title = "Mean of the tasks that all have, % right"
+        title += " (more tasks)" if number else ""
         tables.append(TableView(title, ("subject", *level, *tasks), tuple(rows), left=(0,)))
     return tables
 
@@ -168,7 +178,7 @@ def _domains(measured: Measured) -> Section:
             continue
         label = measured.kinds[task].startswith("normad")
         title = f"{task}: recall of each label, %" if label else f"{task}, % right"
-        for some in _chunks(subjects, 3):
+        for number, some in enumerate(_chunks(subjects, 3)):
             rows = []
             for domain in domains:
                 cells = [scores.get((subject, domain)) for subject in some]
@@ -176,7 +186,8 @@ def _domains(measured: Measured) -> Section:
                 rows.append((domain or "(none)", f"{n:,}", *map(_with_span, cells)))
             long = len(domains) > 10 or len(subjects) > 6
             headers = ("label" if label else "domain", "n", *some)
-            tables.append(TableView(title, headers, tuple(rows), left=(0,), detail=long))
+            name = f"{title} (more subjects)" if number else title
+            tables.append(TableView(name, headers, tuple(rows), left=(0,), detail=long))
     return Section("domains", "By domain", (), tuple(tables))
 
 

@@ -18,6 +18,7 @@ from phalanx.report.moaa_words import TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
+from phalanx.report.views import paired_tests
 from phalanx.report.words import (
     AGREES,
     DROP_WORDS,
@@ -240,6 +241,10 @@ def _evaluation(facts: RunFacts) -> Iterator[RenderableType]:
     for start in range(0, len(measured.domains), _COLUMNS - 1):
         yield Text("")
         yield _indent(_matrix(facts, measured.domains[start : start + _COLUMNS - 1]))
+    if tests := paired_tests(measured):
+        yield Text("")
+        yield _indent(_view(tests))
+        yield _indent(Text(tests.note, style="dim"))
     yield Text("")
     yield from _best(facts)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from phalanx.report.records import Example, ExampleJudgment, RunFacts, TrainingFacts
+from phalanx.report.moaa_words import TableView, p_value
+from phalanx.report.records import (
+    Evaluation,
+    Example,
+    ExampleJudgment,
+    RunFacts,
+    TrainingFacts,
+)
 from phalanx.report.words import (
     DROP_WORDS,
     MINUS,
@@ -20,6 +27,11 @@ from phalanx.report.words import (
 
 MAX_TEXT = 4000
 MAX_SAID = 1000
+TESTS = (
+    "Tests: exact McNemar (for means of members: flipped signs), adjusted by Holm over the domains "
+    "of a row. Unclear is not equal: differences below “finds” (points) would mostly go unnoticed "
+    "(less than 80 % chance, given how many items differ; a dash: none would be found)."
+)
 _TAGS = {
     "contested": "Contested.",
     "clear": "Clear.",
@@ -56,6 +68,32 @@ def matrix(facts: RunFacts) -> list[dict[str, Any]]:
     together = {c.domain: c for c in measured.collective}
     rows.append({"name": "collective", "cells": [together.get(d) for d in columns], "total": False})
     return rows
+
+
+def paired_tests(measured: Evaluation) -> TableView | None:
+    """How many domains changed, by the adjusted tests; None where nothing was tested."""
+    rows = []
+    for name, changes in (
+        ("all members", [c for c in measured.changes if not c.member]),
+        *((m, [c for c in measured.changes if c.member == m])
+          for m in dict.fromkeys(c.member for c in measured.changes if c.member)),
+        ("collective", list(measured.collective)),
+    ):  # fmt: skip
+        tests = [c for c in changes if c.adjusted is not None]
+        if not tests:
+            continue
+        unclear = [c for c in tests if not c.proven]
+        finds = [percent(c.detectable) for c in unclear if c.detectable is not None]
+        finds.sort(key=float)
+        up, down = (sum(c.proven == sign for c in tests) for sign in (1, -1))
+        ends = finds if len(finds) < 2 or finds[0] == finds[-1] else [finds[0], finds[-1]]
+        least = min(c.adjusted for c in tests if c.adjusted is not None)
+        reach = " to ".join(dict.fromkeys(ends)) or ("–" if unclear else "")
+        rows.append((name, str(up), str(down), str(len(unclear)), p_value(least), reach))
+    if not rows:
+        return None
+    headers = ("tests by domain", "better", "worse", "unclear", "least Holm p", "finds")
+    return TableView("Paired tests by domain", headers, tuple(rows), TESTS, left=(0,))
 
 
 def selection(facts: RunFacts) -> list[dict[str, str]]:

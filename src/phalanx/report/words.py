@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from phalanx.report.moaa_words import p_value
 from phalanx.report.records import Change, Choice, RunFacts
 from phalanx.statistics import Interval
 
@@ -147,6 +148,14 @@ def verdict(change: Change) -> str:
         -1: "lower; the paired 95 % interval excludes 0",
         0: "no clear change; the paired 95 % interval includes 0",
     }[change.direction]
+
+
+def tested(change: Change) -> str:
+    """``Holm p .012``, or what could have been found: ``Holm p .420, finds 9.1``."""
+    text = f"Holm p {p_value(change.adjusted)}" if change.adjusted is not None else ""
+    if change.proven or change.adjusted is None:
+        return text
+    return f"{text}, finds {'–' if change.detectable is None else percent(change.detectable)}"
 
 
 def choice_line(choice: Choice) -> str:
