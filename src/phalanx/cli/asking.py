@@ -114,7 +114,7 @@ def judge(
     config = load(source, [*(overrides or []), *chosen], "judge")
     cases = read_cases(str(file), config)
     folder = out_folder or folder_of(source, config, "judge")
-    target = _target(to or folder / "verdicts.jsonl", folder)
+    target = target_of(to or folder / "verdicts.jsonl", folder)
     with stopping():
         made = judge_file(config, cases, folder, progress=for_terminal(quiet=quiet))
     write_jsonl(target, made.rows)
@@ -195,7 +195,7 @@ def synthesise(
         raise ConfigError("--member is missing; name the member that is to invent instructions")
     config = load(source, overrides, "synthesise")
     folder = out_folder or folder_of(source, config, "synthesise")
-    target = _target(to or folder / "instructions.jsonl", folder)
+    target = target_of(to or folder / "instructions.jsonl", folder)
     wish = Wish(
         member=member, count=count, system=system, domain=domain, rater=rater, rewarder=rewarder,
         min_reward=min_reward, max_tries=max_tries, temperature=temperature,
@@ -221,7 +221,7 @@ def _mix_file(
     for note in prompts.notes():
         progress.say(note)
     folder = out_folder or folder_of(source, config, "mix")
-    target = _target(to or folder / "answers.jsonl", folder)
+    target = target_of(to or folder / "answers.jsonl", folder)
     with stopping():
         made = mix_file(config, prompts, folder, progress=progress)
     write_jsonl(target, made.rows)
@@ -280,7 +280,7 @@ def write_jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _target(path: Path, folder: Path) -> Path:
+def target_of(path: Path, folder: Path) -> Path:
     """Where rows go; that it can be written is known before anybody is asked."""
     from phalanx.ledger.store import FILE_NAME
 

@@ -12,6 +12,7 @@ from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
 from phalanx.report.games_views import contest_sections
+from phalanx.report.judged import judged_sections
 from phalanx.report.measured_views import measured_sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import PhaseAccount, PhaseTime, RunFacts
@@ -78,8 +79,8 @@ def found_in(ledger: Ledger, config: Config) -> Found | None:
 
 
 def command_sections(facts: RunFacts) -> list[Section]:
-    """Scores of ``eval``, trials of a search, judges of ``judge``; none for the commands that
-    write answers."""
+    """Scores of ``eval``, trials of a search, judges of ``judge`` and ``judge-bench``; none for the
+    commands that write answers."""
     found = measured_sections(facts.measured) if facts.measured else []
     found += contest_sections(facts.contests)
     if facts.found:
@@ -91,7 +92,9 @@ def command_sections(facts: RunFacts) -> list[Section]:
         title = f"{plural(len(rows), 'design')}: {METRICS[facts.found.metric]}"
         table = TableView(title, headers, rows, note, left=(0,))
         found.append(Section("trials", "Trials", (), (table,)))
-    if facts.judges:
+    if facts.tested:
+        found += judged_sections(facts.tested)
+    elif facts.judges:
         keys = ("name", "asked", "unreadable", "ties", "flipped", "mean", "longer")
         headers = ("judge", "asked", "unreadable", "ties", "flipped", "mean score",
                    "favours longer")  # fmt: skip

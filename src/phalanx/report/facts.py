@@ -12,8 +12,9 @@ from phalanx.ledger import Ledger
 from phalanx.report.accounting import accounting, encounters, judges, reputations
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
-from phalanx.report.measured import measured
 from phalanx.report.games import contests
+from phalanx.report.judged_facts import tested_in
+from phalanx.report.measured import measured
 from phalanx.report.moaa_facts import moaa_facts
 from phalanx.report.records import (
     Evaluation,
@@ -105,6 +106,7 @@ def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
         found=found_in(ledger, config),
         contests=tuple(contests(ledger, config.seed)),
         measured=measured(ledger, config, ledger.get("against")) if facts.method == EVAL else None,
+        tested=tested_in(ledger, config),
     )
 
 

@@ -103,8 +103,9 @@ def rule_of(format: str) -> Rule:
     return "judgebench" if format == "judgebench" else "own"
 
 
-def pair_rows(ledger: Ledger, config: Config) -> Iterator[dict[str, Any]]:
+def pair_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
     """One row for each pair and iteration: what every judge and every rule said, and the truth."""
+    config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
     pairs = _pairs(ledger)
     rule = rule_of(json.loads(ledger.get("bench") or "{}")["format"])
     for number in _judged(ledger):

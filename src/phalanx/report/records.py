@@ -14,6 +14,7 @@ from phalanx.statistics import Interval
 if TYPE_CHECKING:
     from phalanx.collective.designs import Found
     from phalanx.report.games import Contest
+    from phalanx.report.judged_facts import Tested
     from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
     from phalanx.tasks.contamination import Overlaps
@@ -373,3 +374,5 @@ class RunFacts:
     found: Found | None = None
     measured: Measured | None = None
     """What only the work of ``eval`` has."""
+    tested: Tested | None = None
+    """What only the work of ``judge-bench`` has."""

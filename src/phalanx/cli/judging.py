@@ -1,0 +1,128 @@
+"""The verb ``judge-bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.asking import OutFolder, target_of, write_jsonl
+from phalanx.cli.base import Overrides, Quiet, app, folder_of, out, stopping
+from phalanx.errors import ConfigError
+
+
+@app.command("judge-bench")
+def judge_bench(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A configuration, preset:NAME, a file with a pool, or a run's folder.",
+        ),
+    ],
+    overrides: Overrides = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            help="Pairs of which the better one is known; or the folder of a run or an `eval`, "
+            "whose answers are made into pairs of a right and a wrong one.",
+        ),
+    ] = "",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="auto, judgebench, llmbar, rewardbench, ppe, ppe-responses, or pairs of one's "
+            "own: instruction, response_a, response_b, label, writer_a, writer_b.",
+        ),
+    ] = "auto",
+    members: Annotated[str, typer.Option("--members", help="Only these judges: A,B.")] = "",
+    iterations: Annotated[
+        str,
+        typer.Option(
+            "--iterations", help="Of a run: 0,2 (0: the start). Default: its start and its end."
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="So many pairs, drawn by the seed.")
+    ] = None,
+    per_item: Annotated[
+        int, typer.Option("--per-item", min=1, help="Pairs of an item, of answers in a folder.")
+    ] = 1,
+    to: Annotated[Path | None, typer.Option("--to", help="A row for each pair, as JSONL.")] = None,
+    out_folder: OutFolder = None,
+    quiet: Quiet = False,
+) -> None:
+    """Test the pool's judges on pairs of which the better response is known.
+
+    `phalanx judge-bench runs/mine --data llmbar.jsonl judge.protocol=likelihood`
+
+    Every judge judges every pair by judge.protocol. The table has each judge, and all together
+    by every rule of aggregation. Of a run: before and after.
+    """
+    from phalanx.measuring.judges import judge_bench as test_judges
+    from phalanx.measuring.judges_source import bench_from
+    from phalanx.progress import for_terminal
+
+    if not data:
+        raise ConfigError("--data is missing; name a file with pairs, or a folder with answers")
+    names, numbers = _names(members), _numbers(iterations)
+    bench = bench_from(source, overrides or [], members=names, iterations=numbers)
+    file, families = _pairs(data, format, per_item, bench.config.seed)
+    file = file.limited(limit, bench.config.seed)
+    folder = out_folder or folder_of(source, bench.config, "judge-bench")
+    target = target_of(to, folder) if to else None
+    flags = {
+        "--data": data, "--format": format, "--limit": limit, "--members": names,
+        "--iterations": list(bench.iterations), "--per-item": per_item,
+    }  # fmt: skip
+    with stopping():
+        test_judges(
+            bench, file, folder, writers=families, flags=flags, progress=for_terminal(quiet=quiet)
+        )
+    _show(folder, target)
+
+
+def _show(folder: Path, target: Path | None) -> None:
+    from phalanx.ledger import Ledger, run_ledger_path
+    from phalanx.report.facts import gather
+    from phalanx.report.judged_facts import pair_rows
+    from phalanx.report.terminal import summary
+
+    with Ledger(run_ledger_path(folder)) as ledger:
+        out.print(summary(gather(ledger)))
+        if target is not None:
+            rows = list(pair_rows(ledger))
+            write_jsonl(target, rows)
+            out.print(f"Wrote {len(rows)} rows to {target}", markup=False, highlight=False)
+
+
+def _pairs(data: str, format: str, per_item: int, seed: int):
+    """The pairs, and the families of their writers where they are known."""
+    from phalanx.benchmarks.pair_files import FORMATS, read_pair_file
+    from phalanx.ledger import run_ledger_path
+    from phalanx.measuring.judges_pairs import own_answers
+
+    if format not in ("auto", *FORMATS):
+        raise ConfigError(f"--format {format!r}: expected auto or one of {', '.join(FORMATS)}")
+    if run_ledger_path(Path(data).expanduser()).exists():
+        if format != "auto":
+            raise ConfigError(f"--format {format}: {data} has answers, not a file of pairs")
+        own = own_answers(Path(data).expanduser(), per_item=per_item, seed=seed)
+        return own.file, own.families
+    return read_pair_file(data, format), {}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[int] | None:
+    try:
+        return [int(part) for part in _names(text)] or None
+    except ValueError:
+        raise ConfigError(
+            f"--iterations {text!r}: expected whole numbers with commas between them, as in 0,2"
+        ) from None
