@@ -282,8 +282,13 @@ def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
             raise ConfigError(f"{text[:80]!r} cannot be a path: {error}") from None
         return text
 
+    return map_paths(data, find)
+
+
+def map_paths(data: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Raw data with every text that may name a file or a folder changed."""
     for pattern in PATH_KEYS:
-        data = _map_text(data, pattern, find)
+        data = _map_text(data, pattern, change)
     return data
 
 
