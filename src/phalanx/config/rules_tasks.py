@@ -21,7 +21,7 @@ def check_tasks(config: Config, purpose: Purpose) -> Iterator[Fault]:
         path: Path = ("evaluate", "tasks", position)
         yield from _match(task, path)
         yield from _samples(task, path)
-        if task.kind in LIKELIHOODS:
+        if task.kind in LIKELIHOODS and purpose != "eval":  # there others may be measured
             yield from _by_likelihood(config, task, path)
         if task.kind in CONTESTS and purpose in ("run", "search"):
             text = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.rules import table_problem
 from phalanx.config.schema import Config
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, PhalanxError
 
 if TYPE_CHECKING:
     from phalanx.tasks.contamination import Overlaps
@@ -118,7 +118,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
 
         try:
             load_task(task, seed=config.seed)
-        except ConfigError as error:
+        except PhalanxError as error:  # a package that is missing, code that cannot be confined
             yield Fault(("evaluate", "tasks", position, "source"), str(error))
 
 

@@ -14,7 +14,9 @@ from phalanx import pool
 from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
+from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings
+from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.config.staging import stage_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
@@ -161,8 +163,8 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     if not complete and machine.here:  # a preset alone: nobody has said yet where it is to run
         faults = [replace(fault, level="note") for fault in faults]
     _refuse(config, faults)
-    items = _evaluation_items(config)
-    measuring = measuring_of(config, members, tokens, items)
+    items, judged = _evaluation_items(config)
+    measuring = measuring_of(config, members, tokens, items, judged)
     endpoints = endpoints_of(config, members, rounds, measuring)
     data = config.model_dump()
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
@@ -172,7 +174,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
     contestants = pool.contestants(members)
-    judged = any(d.purpose == "judge" and d.written for one in rounds for d in one.demands)
+    writes = any(d.purpose == "judge" and d.written for one in rounds for d in one.demands)
     return Plan(
         config=config,
         iterations=config.iterations,
@@ -192,7 +194,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         budget=tuple(budget_lines(config, endpoints)),
         times=times_of(config, bases, placement, tokens, rounds, measuring),
         assumption=speed.words(placement.units, served),
-        writes_verdicts=judged,
+        writes_verdicts=writes,
         assumed="" if complete else _assumed(duels),
         notes=(*notes, *small_batches(question, placement)),
     )
@@ -324,19 +326,28 @@ def _first_turns(config: Config, instructions: Instructions) -> list[str]:
     return ["instructions: some have several user turns; a stage dpo uses the first one alone"]
 
 
-def _evaluation_items(config: Config) -> int:
-    """Items of all tasks; one scored by likelihood counts once for each choice, as it is asked."""
-    total = 0
+def _evaluation_items(config: Config) -> tuple[int, int]:
+    """(requests to somebody who is measured, answers of theirs that judges grade).
+
+    An item is asked once, one scored by likelihood once for each choice, and one with samples once
+    for each of them. Those that compare are measured elsewhere.
+    """
+    asked = graded = 0
     for task in config.evaluate.tasks:
         from phalanx.tasks import BY_LIKELIHOOD, loading
 
+        if task.kind in CONTESTS:
+            continue
         if task.source == "builtin:skills":  # counted without drawing them, which takes time
             wanted = task.domains or loading.skills.DOMAINS
-            total += len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
+            items = len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
+            count = items if task.total is None else min(items, task.total)
         else:
             found = loading.load_task(task, seed=config.seed)
-            total += sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
-    return total
+            count = sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
+        asked += count * task.samples
+        graded += count * task.samples * is_judged(task)
+    return asked, graded
 
 
 def check(

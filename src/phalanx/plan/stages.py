@@ -350,22 +350,49 @@ class _Stages:
 
 
 def measuring_of(
-    config: Config, members: Sequence[Member], instruction_tokens: int, items: int
+    config: Config,
+    members: Sequence[Member],
+    instruction_tokens: int,
+    items: int,
+    judged: int = 0,
 ) -> tuple[Demand, ...]:
-    """The requests of all evaluation: whoever has not changed has answered before."""
+    """The requests of all evaluation: whoever has not changed has answered before.
+
+    ``items`` are the requests to somebody who is measured, ``judged`` the answers of theirs that
+    ``evaluate.judges`` grade, whoever of them is not the writer.
+    """
     if not items:
         return ()
     learning = {member.name for member in trained(config, members)}
     both = (float(instruction_tokens), float(instruction_tokens))
     most = config.evaluate.max_new_tokens
     demands = []
+    written: dict[str, int] = {}  # answers to be graded, by their writers
     for member in measured(config, members):
-        count = items * (1 + _new_versions(config, member, learning))
-        demands.append(writing(member.name, "evaluate", count, both, most))
+        versions = 1 + _new_versions(config, member, learning)
+        demands.append(writing(member.name, "evaluate", items * versions, both, most))
+        written[member.name] = judged * versions
     if config.evaluate.mixture and config.mixture.aggregator:
         demands += mixing(config, proposers_of(config), items, both, most, "evaluate ")
-        demands += _measured_again(config, learning, items, both)
+        again = list(_mixtures_again(config, learning))
+        for layers, new in again:
+            demands += mixing(config, layers, items, both, most, "evaluate ", first=sorted(new))
+        writer = config.mixture.aggregator
+        written[writer] = written.get(writer, 0) + judged * (1 + len(again))
+    for judge in dict.fromkeys(config.evaluate.judges) if judged else ():
+        asked = sum(count for name, count in written.items() if name != judge)
+        demands.append(grading(config, judge, asked, instruction_tokens))
     return tuple(demands)
+
+
+def grading(config: Config, judge: str, requests: float, instruction_tokens: int) -> Demand:
+    """Answers that a judge compares with the gold ones; read off in one forward pass."""
+    most, usual = _usual(config.evaluate.max_new_tokens)
+    around = instruction_tokens + PROMPT_TOKENS
+    return Demand(
+        judge, "grade", requests, around + most, 0, around + usual, 0, 0,
+        phase="evaluate grade", unguided=config.judge.max_new_tokens,
+    )  # fmt: skip
 
 
 def _measured(config: Config) -> list[int]:
@@ -387,10 +414,11 @@ def _new_versions(config: Config, member: Member, learning: set[str]) -> int:
     return len({versions[number] for number in _measured(config)} - {0})
 
 
-def _measured_again(
-    config: Config, learning: set[str], items: int, prompt: Tokens
-) -> Iterator[Demand]:
-    """The mixture after each generation (or measured iteration), where somebody in it is new."""
+def _mixtures_again(
+    config: Config, learning: set[str]
+) -> Iterator[tuple[Sequence[Sequence[str]], set[str]]]:
+    """(layers, who is new) of the mixture after each generation (or measured iteration), where
+    somebody in it is new."""
     measured = _measured(config)
     moaa = config.method == "moaa"
     if moaa:
@@ -399,10 +427,5 @@ def _measured_again(
             return
     for number in measured:
         joined = joining(config, number + 1) if moaa else ()
-        layers = proposers_of(config, joined)
-        new = learning & {*teachers_of(config), *joined}
-        if new:
-            last_tokens = config.evaluate.max_new_tokens
-            yield from mixing(
-                config, layers, items, prompt, last_tokens, "evaluate ", first=sorted(new)
-            )
+        if new := learning & {*teachers_of(config), *joined}:
+            yield proposers_of(config, joined), new
