@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from typing import Any
 
 from phalanx import pool
 from phalanx.config.compare import differences
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, PoolSettings
 from phalanx.dispatch import Dispatcher
 from phalanx.errors import ConfigError, Interrupted, LedgerError, PhalanxError
 from phalanx.identity import canonical_json, content_id
@@ -104,6 +104,7 @@ def asking(
     instructions: Sequence[Instruction] = (),
     facts: Mapping[str, str] = {},
     flags: Mapping[str, Any] = {},
+    growing: bool = False,
     progress: Progress | None = None,
     workshop: Workshop | None = None,
 ) -> Iterator[Asking]:
@@ -112,13 +113,16 @@ def asking(
     ``kind`` names the work ("mix", "judge", ...), ``inputs`` is a content id of what goes in
     besides the files that the configuration names, ``facts`` are further texts to keep.
     ``flags`` are plain values among the inputs, by the name of the flag that gives each, so that
-    one that differs can be named. Members are recorded at version 0.
+    one that differs can be named. Members are recorded as those of iteration 0. Work that is
+    ``growing`` may go on with further tasks and members in its configuration, and with none
+    fewer; then the caller vouches for the files behind its members, and records what is new.
 
     Raises LedgerError where the folder is in use, or holds other work, another configuration or
     other inputs.
     """
     folder = Path(folder)
-    inputs = content_id(inputs, files_behind(config))
+    pooled = config.model_copy(update={"pool": PoolSettings()}) if growing else config
+    inputs = content_id(inputs, files_behind(pooled))
     with (
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
@@ -131,7 +135,7 @@ def asking(
             known = start_facts(config, members, method=kind, inputs=inputs, iterations=0)
             known["flags"] = canonical_json(dict(flags))
             ledger.record_start({**known, **facts}, members, instructions)
-        _refuse_other_work(ledger, folder, config, kind, flags)
+        _refuse_other_work(ledger, folder, config, kind, flags, growing)
         if ledger.get("inputs") != inputs:
             raise LedgerError(
                 f"{folder} was made from other inputs, or a file that its configuration names has "
@@ -184,13 +188,23 @@ def refuse_changes(folder: Path, changes: Sequence[tuple[str, Any, Any]]) -> Non
 
 
 def _refuse_other_work(
-    ledger: Ledger, folder: Path, config: Config, kind: str, flags: Mapping[str, Any]
+    ledger: Ledger,
+    folder: Path,
+    config: Config,
+    kind: str,
+    flags: Mapping[str, Any],
+    growing: bool,
 ) -> None:
     other = ledger.get("method")
     if other != kind:
         raise LedgerError(f"{folder} is work of {other!r}, not {kind!r}; choose another --out")
     before = stored_config(folder, ledger.get("config") or "{}")
-    refuse_changes(folder, differences(before, config))
+    changes = differences(before, config)
+    if growing:
+        more = {f"evaluate.tasks.{task.name}" for task in config.evaluate.tasks}
+        more |= {f"pool.members.{member.name}" for member in config.pool.members}
+        changes = [change for change in changes if change[0] not in more or change[1] is not None]
+    refuse_changes(folder, changes)
     earlier = json.loads(ledger.get("flags") or "{}")
     for name, value in flags.items():
         if name in earlier and earlier[name] != value:
@@ -211,12 +225,18 @@ def files_behind(config: Config) -> list[str]:
     recruit_data = config.pool.recruit.data if config.pool.recruit else None
     paths.append(recruit_data)
     for member in config.pool.members:
-        if member.adapter:
-            folder = Path(member.adapter)
-            paths += [
-                str(folder / "adapter_config.json"),
-                str(folder / "adapter_model.safetensors"),
-            ]
+        paths += adapter_files(member.adapter)
+    return hashes(paths)
+
+
+def adapter_files(adapter: str | None) -> list[str]:
+    """The files of an adapter in a folder; none where there is no adapter."""
+    names = ("adapter_config.json", "adapter_model.safetensors") if adapter else ()
+    return [str(Path(adapter or "") / name) for name in names]
+
+
+def hashes(paths: Iterable[str | None]) -> list[str]:
+    """Hashes of those that are files, in order, base weights left out."""
     files = [Path(path) for path in paths if path and not path.startswith(("builtin:", "hub:"))]
     small = [path for path in files if path.suffix != ".gguf" and path.is_file()]
     return [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in small]

@@ -256,6 +256,15 @@ class Ledger:
                 self._put("config", config)
                 self._insert("members", _as.MEMBER_COLUMNS, rows, replace=True)
 
+    def grow(self, facts: Mapping[str, str], members: Iterable[tuple[int, Member]] = ()) -> None:
+        """Further facts, and (iteration, member): the work is not finished until it says so."""
+        rows = [_as.member_row(member, number, self.folder) for number, member in members]
+        with self.transaction():
+            for key, value in facts.items():
+                self._put(key, value)
+            self._insert("members", _as.MEMBER_COLUMNS, rows, replace=True)
+            self._db.execute("DELETE FROM run WHERE key = 'finished'")
+
     def event(self, kind: str, text: str) -> None:
         with self.transaction():
             self._insert("events", ("at", "kind", "text"), [(time.time(), kind, text)])

@@ -24,6 +24,8 @@ from phalanx.config.mixing import named
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.tasks import BY_LIKELIHOOD, TaskItem
+from phalanx.tasks.items import CHECKED
 from phalanx.types import (
     Ask,
     Duel,
@@ -39,6 +41,9 @@ from phalanx.types import (
 MAJORITY, MIXED, BEST_OF = "majority", "mixture", "best_of"
 COLLECTIVES = (MAJORITY, MIXED, BEST_OF)
 
+UNVOTED = CHECKED | {"mc2", "judged"}
+"""Matches whose answers are run, checked, judged, or a mass of probability."""
+
 Group = tuple[Instruction, Sequence[Candidate]]
 
 
@@ -53,6 +58,30 @@ class Subject:
     name: str
     members: tuple[Member, ...]
     together: Literal["", "majority", "mixture", "best_of"] = ""
+
+
+def left_out(subject: Subject, item: TaskItem | None) -> str:
+    """Why a subject is not measured on tasks of such items; "" where it is. None: a contest."""
+    if subject.together == MAJORITY:
+        if item is None:
+            return "a vote writes no answer of its own"
+        if item.match in UNVOTED:
+            return "its answers are nothing that members could agree on"
+    elif subject.together and item is not None and item.match in BY_LIKELIHOOD:
+        return "it is scored by the likelihood of given texts, and there is no text to choose"
+    return ""
+
+
+def voters(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+    """Members of ``majority`` and ``best_of`` that are no subjects of their own, as subjects."""
+    known = {subject.members[0] for subject in subjects if not subject.together}
+    found: dict[Member, Subject] = {}
+    for subject in subjects:
+        _, at, number = subject.name.partition("@")
+        for member in subject.members if subject.together in (MAJORITY, BEST_OF) else ():
+            if member not in known:
+                found.setdefault(member, Subject(f"{member.name}{at}{number}", (member,)))
+    return tuple(found.values())
 
 
 def answers(
@@ -250,23 +279,27 @@ def _distinct(candidates: Sequence[Candidate]) -> list[int]:
 def _by_duels(
     groups: Sequence[Group], judges: Sequence[Member], ask: Ask, config: Config
 ) -> list[list[float | None]]:
-    """The share of duels that each candidate won (a tie is half a win); None without any."""
-    duels: list[Duel] = []
-    texts: list[tuple[str, str]] = []
+    """The share of duels that each candidate won (a tie is half a win); None without any.
+
+    Who wrote the same as one side judges it no more than its writer does.
+    """
+    asked: list[tuple[Duel, tuple[str, str], list[Member]]] = []
     for number, (instruction, candidates) in enumerate(groups):
         for left, right in combinations(_distinct(candidates), 2):
             one, two = candidates[left], candidates[right]
             key = content_id("best_of", config.seed, number, instruction.id, one, two)
-            duels.append(Duel(key, instruction, one.name, two.name, matched="ranking"))
-            texts.append((one.text, two.text))
-    outcomes = _outcomes(duels, texts, judges, ask, config)
-    left_over = iter(duels)
-    return [_shares(candidates, left_over, outcomes) for _, candidates in groups]
+            duel = Duel(key, instruction, one.name, two.name, matched="ranking")
+            pair = {one.text.strip(), two.text.strip()}
+            own = {other.name for other in candidates if other.text.strip() in pair}
+            mine = [judge for judge in judges if judge.name not in own]
+            asked.append((duel, (one.text, two.text), mine))
+    outcomes = _outcomes(asked, judges, ask, config)
+    duels = iter([duel for duel, *_ in asked])
+    return [_shares(candidates, duels, outcomes) for _, candidates in groups]
 
 
 def _outcomes(
-    duels: Sequence[Duel],
-    texts: Sequence[tuple[str, str]],
+    asked: Sequence[tuple[Duel, tuple[str, str], list[Member]]],
     judges: Sequence[Member],
     ask: Ask,
     config: Config,
@@ -274,23 +307,20 @@ def _outcomes(
     """Reward models score; everybody else judges by ``judge.protocol``."""
     place, judgments = (config.seed, "best_of"), list[Judgment]()
     of_rewards = config.judge.model_copy(update={"protocol": "reward", "template": None})
-    for settings, group in (
-        (config.judge, [judge for judge in judges if judge.engine != "reward"]),
-        (of_rewards, [judge for judge in judges if judge.engine == "reward"]),
-    ):
-        asked = [
-            (duel, pair, pool.judges_of(duel, group))
-            for duel, pair in zip(duels, texts, strict=True)
+    for settings, scorers in ((config.judge, False), (of_rewards, True)):
+        some = [
+            (duel, pair, [judge for judge in mine if (judge.engine == "reward") == scorers])
+            for duel, pair, mine in asked
         ]
-        if any(mine for *_, mine in asked):
-            judgments += judge_duels(asked, settings, ask, place=place)
+        if any(mine for *_, mine in some):
+            judgments += judge_duels(some, settings, ask, place=place)
     given = pool.starting_reputations(config)
     reputations = {
         judge.name: initial_standing(config.reputation, given.get(judge.name)).value
         for judge in judges
     }
     found, _ = decide(
-        duels,
+        [duel for duel, *_ in asked],
         {},
         judgments,
         list(reputations),

@@ -1,0 +1,236 @@
+"""Where members come from (a run, a configuration, nowhere), and who of them is measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phalanx import pool
+from phalanx.asking import stored_config
+from phalanx.collective.reputation import initial_standing
+from phalanx.config.faults import did_you_mean
+from phalanx.config.loading import shaped
+from phalanx.config.rules import base_problem
+from phalanx.config.schema import Config, MemberSettings
+from phalanx.errors import LedgerError
+from phalanx.identity import content_id
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject
+from phalanx.methods import METHODS
+from phalanx.types import Member
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where members come from: a run, a configuration, or nowhere.
+
+    ``versions[n]`` has the members as they were when iteration ``n`` had ended; a configuration
+    has iteration 0 alone. ``reputations[n]`` likewise, of members that have any. ``identity``
+    tells one run from another; "" for a configuration.
+    """
+
+    config: Config
+    versions: Mapping[int, tuple[Member, ...]]
+    reputations: Mapping[int, dict[str, float]] = field(default_factory=dict)
+    identity: str = ""
+    folder: Path | None = None
+
+    @property
+    def last(self) -> int:
+        return max(self.versions)
+
+    @property
+    def is_run(self) -> bool:
+        return self.folder is not None
+
+
+def origin_of(source: str | None, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Origin:
+    """A run's folder, a configuration or preset, or None: settings from ``overrides`` alone.
+
+    Raises ConfigError for a configuration that has not the right shape, and LedgerError for a
+    folder that holds no run.
+    """
+    if source is not None and Path(source).expanduser().is_dir():
+        return _origin_of_run(Path(source).expanduser(), overrides)
+    config = shaped(source, overrides)
+    members = made_members(config)
+    return Origin(config, {0: members}, {0: _at_start(config, members)})
+
+
+def _at_start(config: Config, members: Sequence[Member]) -> dict[str, float]:
+    given = pool.starting_reputations(config)
+    return {
+        member.name: initial_standing(config.reputation, given.get(member.name)).value
+        for member in members
+    }
+
+
+def made_members(config: Config) -> tuple[Member, ...]:
+    """Members without recruits, which only a run makes."""
+    return pool.members_from(
+        config.model_copy(update={"pool": config.pool.model_copy(update={"recruit": None})})
+    )
+
+
+def _origin_of_run(folder: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Origin:
+    with Ledger(run_ledger_path(folder)) as ledger:
+        method = ledger.get("method") or ""
+        if method not in METHODS:
+            raise LedgerError(
+                f"{folder} is work of {method!r} and no run, so it has no members of its own; name "
+                "a run's folder, or a configuration"
+            )
+        config = shaped(stored_config(folder, ledger.get("config") or "{}"), overrides)
+        ended = _last_ended(ledger, config)
+        versions = {number: tuple(ledger.members(number)) for number in range(ended + 1)}
+        reputations = {0: _at_start(config, versions[0])}
+        for number in range(1, ended + 1):
+            state = ledger.state(number) or {"standings": {}}
+            values = {name: one.value for name, one in state["standings"].items()}
+            reputations[number] = reputations[number - 1] | values
+        known = (ledger.get("inputs"), ledger.get("created_at"), ledger.get("seed"))
+    return Origin(config, versions, reputations, content_id("run", *known), folder)
+
+
+def _last_ended(ledger: Ledger, config: Config) -> int:
+    """The last iteration after which nothing more is trained; 0 where there is none yet."""
+    begun = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
+    if begun and not (
+        ledger.get("finished") or ledger.has_evaluation(begun) or config.train.method == "none"
+    ):
+        return begun - 1
+    return begun
+
+
+def with_members(config: Config, more: Sequence[MemberSettings]) -> Config:
+    """With further members in the pool."""
+    both = [*config.pool.members, *more]
+    return config.model_copy(update={"pool": config.pool.model_copy(update={"members": both})})
+
+
+# Members -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Members:
+    """Subjects from words, one after another; faults are gathered."""
+
+    origin: Origin
+    bare: list[MemberSettings] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.origin.versions[self.origin.last]]
+
+    @property
+    def bare_members(self) -> tuple[Member, ...]:
+        """The models that were named and are no members of the source."""
+        return tuple(made_members(with_members(self.origin.config, [one]))[-1] for one in self.bare)
+
+    def read(self, words: Sequence[str]) -> list[Subject]:
+        """Collectives last: they are of everybody, bare models of the other words included."""
+        found: dict[str, Subject | None] = {}
+        for word in words:
+            if word in found:
+                self.faults.append(f"--members: {word} is named twice")
+            found[word] = None if self._collective(word) else self._single(word)
+        singles = {subject.name: subject for subject in found.values() if subject}
+        if len(singles) < sum(subject is not None for subject in found.values()):
+            self.faults.append(
+                "--members: two models have one name; give them names: --members NAME=MODEL,..."
+            )
+        subjects = [found[word] or self._together(word) for word in found]
+        return [subject for subject in subjects if subject is not None]
+
+    def default(self) -> list[Subject]:
+        """Everybody who answers; of a run at the start and at the end."""
+        origin = self.origin
+        if not origin.is_run:
+            members = pool.measured(origin.config, origin.versions[0])
+            return [Subject(member.name, (member,)) for member in members]
+        return [
+            Subject(f"{member.name}@{number}", (member,))
+            for number in dict.fromkeys((0, origin.last))
+            for member in pool.measured(origin.config, origin.versions[number])
+        ]
+
+    def _collective(self, word: str) -> bool:
+        head = word.partition("@")[0]
+        return head in COLLECTIVES and head not in self.names
+
+    def _single(self, word: str) -> Subject | None:
+        head, at, number = word.partition("@")
+        if head in self.names:
+            iteration = self._iteration(word, number) if at else self.origin.last
+            return None if iteration is None else self._member(word, head, iteration)
+        name, equals, model = word.partition("=")
+        if not equals:
+            name, model = "", word
+        return self._model(word, name, model)
+
+    def _member(self, word: str, name: str, iteration: int) -> Subject | None:
+        known = {member.name: member for member in self.origin.versions[iteration]}
+        if name not in known:
+            self.faults.append(f"--members {word}: {name} is not in the pool at that iteration")
+            return None
+        if known[name].engine == "reward":
+            self.faults.append(
+                f"--members {word}: a reward model gives scores and writes nothing to measure; "
+                "name it in evaluate.judges, or test it with phalanx judge-bench"
+            )
+            return None
+        return Subject(word, (known[name],))
+
+    def _iteration(self, word: str, text: str) -> int | None:
+        if text.isdecimal() and int(text) in self.origin.versions:
+            return int(text)
+        have = f"0 to {self.origin.last}" if self.origin.last else "0 alone"
+        kind = "the run has" if self.origin.is_run else "a configuration has"
+        self.faults.append(f"--members {word}: no iteration {text!r}; {kind} {have}")
+        return None
+
+    def _model(self, word: str, name: str, model: str) -> Subject | None:
+        """A model that is no member: on the embedded engine, named by its last part."""
+        if problem := base_problem(model):
+            close = did_you_mean(word, [*self.names, *COLLECTIVES], "members")
+            self.faults.append(f"--members {word}: no member has that name ({close}), and as a "
+                               f"model: {problem}")  # fmt: skip
+            return None
+        path = Path(model).expanduser()
+        if not model.startswith("builtin:") and path.exists():
+            model = str(path.absolute())
+        last = re.split(r"[/:]", model.rstrip("/"))[-1].removesuffix(".gguf")
+        name = name or re.sub(r"[^A-Za-z0-9_.-]", "-", last)
+        if not NAME.fullmatch(name):
+            self.faults.append(
+                f"--members {word}: {name!r} is not a short name of letters, digits, dot, dash, _"
+            )
+            return None
+        self.bare.append(MemberSettings(name=name, model=model))
+        return Subject(name, (self.bare_members[-1],))
+
+    def _together(self, word: str) -> Subject | None:
+        """Everybody who answers, as they were at an iteration."""
+        if not self._collective(word):
+            return None
+        head, at, number = word.partition("@")
+        iteration = self._iteration(word, number) if at else self.origin.last
+        if iteration is None:
+            return None
+        members = [*self.origin.versions[iteration]]
+        if not self.origin.is_run:
+            members += self.bare_members
+        if head != MIXED:
+            members = list(pool.contestants(members))
+            if len(members) < 2:
+                self.faults.append(
+                    f"--members {word}: there are {len(members)} members who answer; it takes two"
+                )
+                return None
+        return Subject(word, tuple(members), head)
