@@ -27,6 +27,7 @@ SHIPPED = (
     "pairwise",
     "prefer",
     "rate",
+    "rate_answer",
     "rewrite",
     "rubric",
     "verdict",

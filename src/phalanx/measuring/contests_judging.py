@@ -261,7 +261,9 @@ def _graded(game: _Game, bench: Bench) -> tuple[str, tuple[str, ...]]:
         if question.references and question.references[at].strip():
             put("Reference answer", "reference", question.references[at])
         put("Assistant", "answer", match.answers[at].text)
-    prompt = fill(load_template("grade", ["conversation"]), {"conversation": "\n\n".join(parts)})
+    prompt = fill(
+        load_template("rate_answer", ["conversation"]), {"conversation": "\n\n".join(parts)}
+    )
     return prompt, tuple(match.answers[at].text for at in range(game.turn + 1))
 
 
