@@ -13,7 +13,7 @@ from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.export import export, rows_of
 from phalanx.ledger import Ledger, run_ledger_path
 from tests import moaa_run
-from tests.report import fixture_run
+from tests.report import fixture_eval, fixture_run
 from tests.tiny import make_tiny
 
 KINDS = ("preferences", "judgments", "responses", "reputations")
@@ -69,6 +69,37 @@ def test_one_iteration_alone(ledger):
         assert all(parts)
         assert sum(map(len, parts)) == len(list(rows_of(ledger, what)))
         assert {row["iteration"] for row in parts[1]} == {2}
+
+
+def test_evaluations_and_games_are_their_rows(tmp_path):
+    game = {
+        "iteration": 0, "task": "arena", "member": "ada@2", "rival": "ada@0", "item": "i",
+        "judge": "bob", "game": "first", "domain": "", "label": "", "value": None,
+        "reason": "no label", "length": 12, "rival_length": 30, "response": "r", "request": "q",
+    }  # fmt: skip
+    with Ledger(run_ledger_path(fixture_eval.build(tmp_path / "eval")), writable=True) as ledger:
+        with pytest.raises(LedgerError, match="no answers were compared or rated"):
+            export(ledger, "games", out=tmp_path / "x.jsonl")
+        ledger.record_games([game])
+        expected = {what: list(rows_of(ledger, what)) for what in ("evaluations", "games")}
+        for what, rows in expected.items():
+            assert export(ledger, what, out=tmp_path / f"{what}.parquet", format="parquet")
+            assert export(ledger, what, out=tmp_path / f"{what}.jsonl") == len(rows)
+            assert lines(tmp_path / f"{what}.jsonl") == rows
+        stored = ledger.query("SELECT sum(score) AS score, sum(correct) AS n FROM evaluations")[0]
+    rows = expected["evaluations"]
+    assert sum(row["score"] for row in rows) == pytest.approx(stored["score"])
+    assert sum(row["correct"] for row in rows) == stored["n"]
+    assert any(row["score"] not in (0, 1) for row in rows)
+    assert {type(row["correct"]) for row in rows} == {bool}
+    renamed = {"response": "response_id", "request": "request_id"}
+    assert expected["games"] == [{renamed.get(key, key): value for key, value in game.items()}]
+    settings = fixture_run.config(evaluate={})
+    with (
+        fixture_run.start(tmp_path / "run", settings) as ledger,
+        pytest.raises(LedgerError, match=r"nothing has been measured; look at evaluate\.tasks"),
+    ):
+        export(ledger, "evaluations", out=tmp_path / "x.jsonl")
 
 
 def test_judgments_and_responses_are_typed(ledger):

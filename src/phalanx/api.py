@@ -76,7 +76,7 @@ class Run:
             return ledger.members(iteration)
 
     def rows(self, what: str, **options: Any) -> list[dict[str, Any]]:
-        """``preferences``, ``judgments``, ``responses`` or ``reputations`` as dictionaries."""
+        """``preferences``, ``judgments``, ``evaluations`` ... (see ``export``) as dictionaries."""
         with self._ledger() as ledger:
             return list(rows_of(ledger, what, **options))
 

@@ -161,6 +161,49 @@ _KINDS = {
         "FROM reputations p WHERE {where} ORDER BY iteration, position",
         _decoded(),
     ),
+    "evaluations": _Kind(
+        {
+            "iteration": "int64",
+            "member": "string",
+            "task": "string",
+            "item": "string",
+            "domain": "string",
+            "split": "string",
+            "correct": "bool",
+            "readable": "bool",
+            "score": "double",
+            "answer": "string",
+            "reason": "string",
+            "response_id": "string",
+        },
+        "SELECT iteration, member, task, item, domain, split, correct, readable, score, answer, "
+        "reason, response AS response_id FROM evaluations p WHERE {where} "
+        "ORDER BY iteration, member, task, item",
+        _decoded(flags=("correct", "readable")),
+    ),
+    "games": _Kind(
+        {
+            "iteration": "int64",
+            "task": "string",
+            "member": "string",
+            "rival": "string",
+            "item": "string",
+            "judge": "string",
+            "game": "string",
+            "domain": "string",
+            "label": "string",
+            "value": "double",
+            "reason": "string",
+            "length": "int64",
+            "rival_length": "int64",
+            "response_id": "string",
+            "request_id": "string",
+        },
+        "SELECT iteration, task, member, rival, item, judge, game, domain, label, value, reason, "
+        "length, rival_length, response AS response_id, request AS request_id FROM games p "
+        "WHERE {where} ORDER BY iteration, task, member, rival, item, judge, game",
+        _decoded(),
+    ),
 }
 
 
@@ -301,6 +344,11 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | 
     if what == "responses":
         place = "" if iteration is None else f" in iteration {iteration}"
         return f"nobody has answered anything yet{place}"
+    if what == "evaluations":
+        place = "" if iteration is None else f" in iteration {iteration}"
+        return f"nothing has been measured{place}; look at evaluate.tasks and evaluate.every"
+    if what == "games":
+        return "no answers were compared or rated; `phalanx eval` does, on tasks like arena_hard"
     if iteration == 0:
         return "iteration 0 is the pool before alignment; duels begin with iteration 1"
     clause, values = ("1", ()) if iteration is None else ("iteration = ?", (iteration,))

@@ -123,7 +123,8 @@ def export(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="preferences, demonstrations, judgments, responses, reputations",
+            help="preferences, demonstrations, judgments, responses, reputations, evaluations, "
+            "games",
         ),
     ],
     path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],

@@ -22,7 +22,6 @@ from phalanx.report.views import paired_tests
 from phalanx.report.words import (
     AGREES,
     DROP_WORDS,
-    MINUS,
     NO_PAIRS,
     OWED,
     STATUS_WORDS,
@@ -45,7 +44,7 @@ from phalanx.report.words import (
 
 _COLUMNS = 5  # member x domain columns that fit 80 characters
 # One sign for one sign, so that columns keep their width.
-_PLAIN = str.maketrans({"▲": "^", "▼": "v", MINUS: "-", "→": ">", "±": " ", "–": "-", "×": "x"})
+_PLAIN = str.maketrans("▲▼−→±–×“”‘’…", "^v-> -x\"\"''~")
 
 
 def summary(facts: RunFacts) -> RenderableType:
@@ -72,7 +71,9 @@ class _Page:
                 yield part
                 continue
             for segment in console.render(part, options):
-                yield Segment(segment.text.translate(_PLAIN), segment.style, segment.control)
+                # Names of domains and files may have any letter: none of them ends the summary.
+                plain = segment.text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+                yield Segment(plain, segment.style, segment.control)
 
 
 def _summary(facts: RunFacts) -> Iterator[RenderableType]:
