@@ -43,7 +43,9 @@ def measured_headline(measured: Measured) -> list[dict[str, str]]:
 
 
 def measured_notes(measured: Measured, seed: int) -> list[str]:
-    """What the numbers do and do not say."""
+    """What the numbers do and do not say; nothing of an evaluation without rows."""
+    if not measured.subjects:
+        return []
     lines = [
         "Scores and comparisons are of all items; “best by dev” is chosen on the dev items alone "
         "and reported on the others (evaluate.dev_share).",

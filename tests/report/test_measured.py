@@ -1,0 +1,327 @@
+"""The numbers of an evaluation, against rows that are counted by hand or in another way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report import html, markdown
+from phalanx.report.facts import gather
+from phalanx.report.measured import measured, pairs_of, score_interval
+from phalanx.report.measured_views import best_line, measured_sections
+from phalanx.report.terminal import status, summary
+from phalanx.statistics import mcnemar_exact, minimum_detectable, wilson
+from tests.report import fixture_eval
+from tests.report.fixture_eval import HOSTILE, SUBJECTS, line
+from tests.report.test_renderers import Page, printed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return fixture_eval.build(tmp_path_factory.mktemp("evals") / "big")
+
+
+@pytest.fixture(scope="module")
+def facts(folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return gather(ledger)
+
+
+def measure(tmp_path, rows, tasks=(), against=None, subjects=(), **facts):
+    """Rows through the real ledger, and what the report reads from them."""
+    settings = fixture_eval.config(tasks, evaluate={"tasks": list(tasks)})
+    with fixture_eval.start(tmp_path / "eval", settings, subjects, **facts) as ledger:
+        ledger.record_evaluation(rows)
+        fixture_eval.respond(ledger, rows, {})
+    with Ledger(run_ledger_path(tmp_path / "eval")) as ledger:
+        return measured(ledger, settings, against)
+
+
+def task(name, **settings):
+    return {"name": name, "source": f"{name}.jsonl", **settings}
+
+
+def marks(subject, name, text, **columns):
+    """One row for each letter: 1 right, 0 wrong, ? unreadable, ! failed."""
+    trouble = {"?": {"readable": 0, "reason": "no number"},
+               "!": {"readable": 0, "reason": "timeout"}}  # fmt: skip
+    return [
+        line(subject, name, f"{number:03}", float(mark == "1"), **columns, **trouble.get(mark, {}))
+        for number, mark in enumerate(text)
+    ]
+
+
+def test_a_table_by_hand(tmp_path):
+    rows = marks("base", "sums", "1100?!0000") + marks("new", "sums", "1111111100")
+    found = measure(tmp_path, rows, [task("sums")])
+    base, new = found.scores
+    assert (base.subject, base.task, base.n, base.score) == ("base", "sums", 10, 0.2)
+    assert base.interval == wilson(2, 10)
+    assert (base.unreadable, base.failed) == (1, 1)
+    assert base.reasons == {"no number": 1, "timeout": 1}
+    assert (new.score, new.unreadable, new.failed, new.reasons) == (0.8, 0, 0, {})
+    assert base.characters == 4.0, "of the nine responses that came"
+    (pair,) = found.paired
+    assert (pair.subject, pair.other, pair.task, pair.n) == ("new", "base", "sums", 10)
+    assert pair.difference == pytest.approx(0.6)
+    assert (pair.gained, pair.lost, pair.exact) == (6, 0, True)
+    assert pair.pvalue == pair.adjusted == mcnemar_exact(0, 6) == 0.03125
+    assert pair.direction == 1
+    assert pair.interval.low < 0.6 < pair.interval.high
+    assert found.means[0].score == 0.2
+
+
+def test_a_response_that_never_was_has_failed(tmp_path):
+    rows = marks("mixture", "sums", "10")
+    rows[1] |= {"response": "", "readable": 0, "reason": "too few proposals"}
+    settings = fixture_eval.config([task("sums")])
+    with fixture_eval.start(tmp_path / "eval", settings) as ledger:
+        ledger.record_evaluation(rows)
+        (score,) = measured(ledger, settings).scores
+    assert (score.failed, score.unreadable, score.characters) == (1, 0, None)
+
+
+def test_holm_counts_over_the_tasks_of_one_comparison(tmp_path):
+    """Alone, each of three tasks is below .05; adjusted, only the first is."""
+    gains = {"one": 9, "two": 6, "three": 6}
+    rows = []
+    for name, gained in gains.items():
+        rows += marks("a", name, "0" * 40) + marks("b", name, "1" * gained + "0" * (40 - gained))
+    found = measure(tmp_path, rows, [task(name) for name in gains])
+    one, two, three, mean = found.paired
+    assert [line.task for line in found.paired] == ["one", "two", "three", ""]
+    assert [line.pvalue for line in (one, two, three)] == [2 / 2**9, 2 / 2**6, 2 / 2**6]
+    assert [line.adjusted for line in (one, two, three)] == [6 / 2**9, 4 / 2**6, 4 / 2**6]
+    assert [line.direction for line in (one, two, three)] == [1, 0, 0]
+    assert two.detectable == minimum_detectable(40, 6 / 40, confidence=1 - 0.05 / 3)
+    assert mean.difference == pytest.approx((9 + 6 + 6) / 120)
+    assert (mean.n, mean.pvalue, mean.adjusted, mean.detectable) == (120, None, None, None)
+    assert mean.direction == 1
+    assert mean.interval.low > 0
+
+
+def test_tasks_of_other_sizes_weigh_the_same(tmp_path):
+    rows = marks("a", "small", "1" * 5 + "0" * 5) + marks("a", "large", "1" * 90 + "0" * 10)
+    (mean,) = measure(tmp_path, rows, [task("small"), task("large")]).means
+    assert mean.score == pytest.approx(0.7)
+    assert mean.interval.low < 0.7 < mean.interval.high
+
+
+def test_means_and_the_choice_are_of_the_tasks_that_all_have(tmp_path):
+    rows = [*marks("a", "x", "10" * 4), *marks("a", "y", "1" * 8), *marks("b", "x", "1110" * 2)]
+    for number, row in enumerate(rows):
+        row["split"] = "dev" if number % 2 else "test"
+    found = measure(tmp_path, rows, [task("x"), task("y")])
+    assert found.common == ("x",)
+    assert found.missing == (("b", "y"),)
+    assert {mean.subject: mean.score for mean in found.means} == {"a": 0.5, "b": 0.75}
+    assert [line.task for line in found.paired] == ["x"]
+    # On dev (every second item) "a" has 0 of 4 and "b" 2 of 4; on test "b" has all.
+    assert found.best.subject == "b"
+    assert (found.best.dev, found.best.num_dev) == (0.5, 4)
+    assert (found.best.test, found.best.num_test) == (1.0, 4)
+
+
+def test_the_luckiest_on_test_is_not_chosen(tmp_path):
+    rows = []
+    for name, dev, test in (("a", "1100", "0000"), ("b", "1000", "1111"), ("c", "1100", "1111")):
+        rows += marks(name, "x", dev, split="dev")
+        rows += [{**row, "item": f"t{row['item']}"} for row in marks(name, "x", test)]
+    found = measure(tmp_path, rows, [task("x")])
+    assert found.best.subject == "a", "of equals the one named first"
+    assert found.best.test == 0.0
+    assert best_line(found.best).startswith("Best by dev: a (50.0 % of 4 dev items); on 4 test")
+
+
+def test_no_choice_without_both_splits_or_among_one(tmp_path):
+    alone = [*marks("a", "x", "10", split="dev"), line("a", "x", "t", 1)]
+    assert measure(tmp_path / "1", alone, [task("x")]).best is None
+    assert measure(tmp_path / "2", marks("a", "x", "10") + marks("b", "x", "11")).best is None
+
+
+def test_one_item_has_no_spread_to_go_by(tmp_path):
+    rows = [*marks("a", "x", "1"), *marks("a", "y", "10"), *marks("b", "x", "1"),
+            *marks("b", "y", "10")]  # fmt: skip
+    found = measure(tmp_path, rows, [task("x"), task("y")])
+    assert found.means[0].interval is None
+    assert found.paired[-1].interval is None
+    assert [line.direction for line in found.paired] == [0, 0, 0]
+    assert "–" in str(measured_sections(found))
+
+
+def test_shares_are_tested_by_flipping_signs_and_shown_beside_whole_items(tmp_path):
+    rows = [line("a", "t", f"{n:02}", 0.25) for n in range(12)]
+    rows += [line("b", "t", f"{n:02}", 0.75 if n else 1.0) for n in range(12)]
+    found = measure(tmp_path, rows, [task("t", kind="truthfulqa_mc2")])
+    (pair,) = found.paired
+    assert not pair.exact
+    assert pair.pvalue == 2 / 2**12
+    assert pair.difference == pytest.approx((11 * 0.5 + 0.75) / 12)
+    b = found.score("b", "t")
+    assert (b.score, b.whole) == (pytest.approx(9.25 / 12), pytest.approx(1 / 12))
+    assert b.interval.low < b.score < b.interval.high < 0.9
+    (table,) = (t for s in measured_sections(found) if s.id == "scores" for t in s.tables)
+    assert "true mass %" in table.headers
+    assert table.headers[-1] == "wholly right %"
+    assert [row[-1] for row in table.rows] == ["0.0", "8.3"]
+
+
+def test_pass_at_k_against_every_subset_of_the_samples(tmp_path):
+    right = [0, 1, 2, 4, 4]  # of 4 samples
+    rows = [line("a", "c", str(n), count / 4) for n, count in enumerate(right)]
+    found = measure(tmp_path, rows, [task("c", kind="humaneval", samples=4, temperature=1.0)])
+    for one in found.passes:
+        share = 0.0
+        for count in right:
+            draws = [d for d in product(range(4), repeat=one.k) if len(set(d)) == one.k]
+            share += sum(any(place < count for place in draw) for draw in draws) / len(draws)
+        assert one.share == pytest.approx(share / 5)
+    assert [one.k for one in found.passes] == [1, 2, 4]
+    assert found.passes[0].share == pytest.approx(found.scores[0].score)
+    assert {one.samples for one in found.passes} == {4}
+
+
+def test_partial_credit_has_no_pass_at_k(tmp_path):
+    rows = [line("a", "k", "1", 0.5), line("a", "k", "2", 1 / 3)]
+    assert measure(tmp_path, rows, [task("k", samples=2, temperature=1.0)]).passes == ()
+
+
+def test_labels_are_recalled_one_by_one(tmp_path):
+    rows = marks("a", "n", "1101", domain="yes")
+    rows += [{**row, "item": f"no{row['item']}"} for row in marks("a", "n", "01", domain="no")]
+    found = measure(tmp_path, rows, [task("n", kind="normad_country")])
+    assert [(one.domain, one.n, one.score) for one in found.by_domain] == [
+        ("no", 2, 0.5),
+        ("yes", 4, 0.75),
+    ]
+    section = next(s for s in measured_sections(found) if s.id == "domains")
+    assert section.tables[0].title == "n: recall of each label, %"
+    assert section.tables[0].rows[1] == ("yes", "4", "75.0 [30 to 95]")
+
+
+@pytest.mark.parametrize(
+    ("subjects", "against", "expected"),
+    [
+        (["a", "b", "c"], None, [("b", "a"), ("c", "a")]),
+        (["a", "b", "c"], "c", [("a", "c"), ("b", "c")]),
+        (["a", "b"], "nobody", []),
+        (["ada@0", "bob@0", "ada@2", "bob@2"], None, [("ada@2", "ada@0"), ("bob@2", "bob@0")]),
+        (["ada@2", "ada@0", "ada@1"], None, [("ada@2", "ada@0"), ("ada@1", "ada@0")]),
+        (["ada@0", "ada@2", "majority"], None, [("ada@2", "ada@0"), ("majority", "ada@0")]),
+        (["ada@10", "ada@9"], None, [("ada@10", "ada@9")]),
+        (["ada@2"], None, []),
+        ([], None, []),
+    ],
+)
+def test_who_is_compared_with_whom(subjects, against, expected):
+    assert pairs_of(subjects, against) == expected
+
+
+@given(st.lists(st.sampled_from(["a", "b", "a@0", "a@1", "a@2", "b@0"]), unique=True))
+def test_nobody_is_compared_with_themselves_or_twice(subjects):
+    pairs = pairs_of(subjects, None)
+    assert all(one != two and {one, two} <= set(subjects) for one, two in pairs)
+    assert len({one for one, _ in pairs}) == len(pairs)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(0, 9))
+@settings(deadline=None, max_examples=60)
+def test_a_score_lies_in_its_interval_and_that_in_0_to_1(scores, seed):
+    found = score_interval(scores, seed)
+    assert 0 <= found.low <= found.high <= 1 + 1e-12
+    if set(scores) <= {0, 1}:
+        assert found == wilson(int(sum(scores)), len(scores))
+    if len(set(scores)) == 1 and len(scores) < 30:
+        assert found.high - found.low > 0.05, "items that are all alike do not make it certain"
+
+
+def test_the_order_is_that_of_the_evaluation(facts):
+    assert facts.measured.subjects == SUBJECTS
+    assert facts.measured.tasks == ("skills", "normad", "truth", "code", "com2")
+    assert list(facts.measured.comparisons) == [
+        ("ada@2", "ada@0"), ("bob@2", "bob@0"), ("majority", "ada@0"),
+    ]  # fmt: skip
+
+
+def test_scores_are_those_of_a_plain_count(facts, folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        rows = ledger.query(
+            "SELECT member, task, count(*) AS n, avg(score) AS score, sum(NOT readable) AS bad, "
+            "avg(correct) AS whole FROM evaluations GROUP BY member, task"
+        )
+    assert len(rows) == len(facts.measured.scores) == 24
+    for row in rows:
+        one = facts.measured.score(row["member"], row["task"])
+        assert (one.n, one.unreadable + one.failed) == (row["n"], row["bad"])
+        assert (one.score, one.whole) == (pytest.approx(row["score"]), pytest.approx(row["whole"]))
+        assert sum(one.reasons.values()) == row["bad"]
+
+
+def test_against_is_read_from_the_ledger(folder, tmp_path):
+    with fixture_eval.start(tmp_path / "e", fixture_eval.config(), against="b") as ledger:
+        ledger.record_evaluation([line(name, "skills", "1", 1) for name in ("a", "b", "c")])
+        found = gather(ledger).measured
+    assert list(found.comparisons) == [("a", "b"), ("c", "b")]
+
+
+def test_every_renderer_says_the_same(facts):
+    best = facts.measured.best
+    text = printed(summary(facts))
+    assert max(map(len, text.splitlines())) <= 80
+    page, document = Page(html.render(facts)), markdown.render(facts)
+    for shown in (" ".join(text.split()), page.text, document):
+        assert "Best by dev: majority" in shown
+        assert f"{100 * best.test:.1f} %" in shown
+        assert "ada@2 minus ada@0: better on" in shown
+        assert "Not measured: majority on truth. Means are of the tasks that all have." in shown
+        assert "normad: recall of each label" in shown
+        assert "code, 5 samples an item" in shown
+        assert "Counted as wrong:" in shown
+    assert "phalanx export" in text
+    assert "Scores" in printed(status(facts))
+    assert "Compared" not in printed(status(facts))
+
+
+def test_hostile_domains_stay_text(facts):
+    assert HOSTILE not in html.render(facts)
+    assert HOSTILE not in markdown.render(facts)
+    assert HOSTILE in Page(html.render(facts)).text
+
+
+def test_narrow_and_plain_terminals(facts):
+    assert max(map(len, printed(summary(facts), width=60).splitlines())) <= 60
+    odd = replace(facts.measured.scores[0], subject="ação@2")
+    strange = replace(facts.measured, scores=(odd, *facts.measured.scores))
+    text = printed(summary(replace(facts, measured=strange)), encoding="ascii")
+    assert "a??o@2" in text
+    assert "\x1b" not in text
+
+
+def test_an_evaluation_without_rows_yet(tmp_path):
+    with fixture_eval.start(tmp_path / "e", fixture_eval.config()) as ledger:
+        facts = gather(ledger)
+    assert facts.measured.subjects == ()
+    assert "Not finished" in printed(summary(facts))
+    assert "Scores" not in html.render(facts)
+
+
+def test_gathering_twice_gives_the_same(facts, folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        assert asdict(gather(ledger)) == asdict(facts)
+
+
+def test_long_evaluations_keep_task_tables_for_the_page(tmp_path):
+    names = [f"m{n}" for n in range(9)]
+    tasks = [f"t{n}" for n in range(6)]
+    rows = [row for name in names for t in tasks for row in marks(name, t, "10")]
+    with fixture_eval.start(tmp_path / "e", fixture_eval.config(map(task, tasks))) as ledger:
+        ledger.record_evaluation(rows)
+        facts = gather(ledger)
+    text, page = printed(summary(facts)), html.render(facts)
+    assert "unreadable" not in text.partition("Compared")[0]
+    assert page.count('<th scope="col">unreadable</th>') == 6

@@ -1,0 +1,75 @@
+"""Paired tests of an item's scores, and the differences that they could have found."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phalanx.report.paired import detectable, paired_test
+from phalanx.statistics import minimum_detectable, sign_flip_test
+
+marks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
+
+
+@given(marks)
+@settings(deadline=None, max_examples=60)
+def test_right_and_wrong_is_exact_mcnemar_as_statsmodels_has_it(pairs):
+    contingency = pytest.importorskip("statsmodels.stats.contingency_tables")
+    before, after = zip(*pairs, strict=True)
+    table = np.zeros((2, 2), dtype=int)
+    for one, two in pairs:
+        table[one, two] += 1
+    found = paired_test(before, after, seed=0)
+    theirs = contingency.mcnemar(table, exact=True).pvalue if table[0, 1] + table[1, 0] else 1.0
+    assert found.exact
+    assert found.pvalue == pytest.approx(min(1.0, theirs), abs=1e-9)
+    assert (found.n, found.gained, found.lost) == (len(pairs), table[0, 1], table[1, 0])
+
+
+def test_one_share_among_the_scores_flips_signs():
+    before, after = [0.0, 0.0, 0.5, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0, 0.25]
+    found = paired_test(before, after, seed=0)
+    assert not found.exact
+    assert (found.gained, found.lost) == (4, 0)
+    # All of 2^4 patterns: only "all up" and "all down" are as far from 0.
+    assert found.pvalue == 2 / 16
+    assert found.pvalue == sign_flip_test([1, 1, 0.5, 0, 0.25], seed=9)
+
+
+def test_what_could_be_found_is_that_of_the_items_that_differ():
+    before, after = [0] * 200, [1] * 24 + [0] * 176
+    after[30:32], before[30:32] = [0, 0], [1, 1]  # 24 gained, 2 lost
+    assert detectable(before, after) == minimum_detectable(200, 26 / 200)
+    strict = detectable(before, after, family=5)
+    assert strict == minimum_detectable(200, 26 / 200, confidence=0.99)
+    assert strict > detectable(before, after)
+
+
+def test_nothing_to_find_where_nothing_or_too_little_differs():
+    assert detectable([0, 1, 1], [0, 1, 1]) is None
+    assert detectable([0] * 50, [1] * 3 + [0] * 47) is None
+    assert detectable([0.5], [0.7]) is None
+    assert detectable([0.5, 0.5], [0.6, 0.6]) is None, "no spread, so no error to go by"
+
+
+def test_everything_may_differ():
+    assert 0 < detectable([0, 1] * 40, [1, 0] * 40) < 1
+
+
+def test_shares_are_found_with_about_80_percent_chance():
+    """The promise itself: shift the differences by what is said to be detectable."""
+    rng = np.random.default_rng(5)
+    before = rng.uniform(0.3, 0.7, 150)
+    noise = rng.normal(0, 0.1, 150)
+    found = detectable(before.tolist(), (before + noise).tolist())
+    expected = (1.959964 + 0.841621) * noise.std(ddof=1) / math.sqrt(150)
+    assert found == pytest.approx(expected, rel=1e-5)
+    hits = 0
+    for draw in range(100):
+        moved = rng.choice(noise - noise.mean(), 150) + found
+        hits += sign_flip_test(moved.tolist(), seed=draw, draws=400) < 0.05
+    assert 65 <= hits <= 93
