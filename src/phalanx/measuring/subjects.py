@@ -281,25 +281,39 @@ def _by_duels(
 ) -> list[list[float | None]]:
     """The share of duels that each candidate won (a tie is half a win); None without any.
 
-    Who wrote the same as one side judges it no more than its writer does.
+    Who wrote the same as one side judges it no more than its writer does. Where that leaves no
+    judge, the side that more of the members wrote wins: what they wrote is all they have to say.
     """
     asked: list[tuple[Duel, tuple[str, str], list[Member]]] = []
+    settled: dict[str, Outcome] = {}
     for number, (instruction, candidates) in enumerate(groups):
         for left, right in combinations(_distinct(candidates), 2):
             one, two = candidates[left], candidates[right]
             key = content_id("best_of", config.seed, number, instruction.id, one, two)
             duel = Duel(key, instruction, one.name, two.name, matched="ranking")
-            pair = {one.text.strip(), two.text.strip()}
-            own = {other.name for other in candidates if other.text.strip() in pair}
-            mine = [judge for judge in judges if judge.name not in own]
+            lefts, rights = _writers(one, candidates), _writers(two, candidates)
+            mine = [judge for judge in judges if judge.name not in lefts | rights]
             asked.append((duel, (one.text, two.text), mine))
-    outcomes = _outcomes(asked, judges, ask, config)
+            if not mine:
+                settled[key] = _by_number(key, len(lefts), len(rights))
+    outcomes = _outcomes(asked, settled, judges, ask, config)
     duels = iter([duel for duel, *_ in asked])
     return [_shares(candidates, duels, outcomes) for _, candidates in groups]
 
 
+def _writers(one: Candidate, candidates: Sequence[Candidate]) -> set[str]:
+    return {other.name for other in candidates if other.text.strip() == one.text.strip()}
+
+
+def _by_number(key: str, lefts: int, rights: int) -> Outcome:
+    if lefts == rights:
+        return Outcome(key, "tie", reason="no judge")
+    return Outcome(key, "decided", "left" if lefts > rights else "right", reason="no judge")
+
+
 def _outcomes(
     asked: Sequence[tuple[Duel, tuple[str, str], list[Member]]],
+    settled: Mapping[str, Outcome],
     judges: Sequence[Member],
     ask: Ask,
     config: Config,
@@ -321,7 +335,7 @@ def _outcomes(
     }
     found, _ = decide(
         [duel for duel, *_ in asked],
-        {},
+        settled,
         judgments,
         list(reputations),
         config.aggregate,
