@@ -25,7 +25,7 @@ from phalanx.types import Duel, Instruction, Judgment, Response
 
 Rule = Literal["own", "judgebench"]
 """How a pair counts as right: by the judge's own verdict, or by JudgeBench's sum over orders."""
-MAJORITY = "majority of signs"
+MAJORITY = "majority"
 BOTH_ORDERS = ("first", "second")
 _VERDICTS: dict[Slot, Verdict] = {"first": "A>B", "second": "B>A", "tie": "A=B"}
 _SLOTS: dict[str, Slot] = {"A": "first", "B": "second", "tie": "tie"}
@@ -214,12 +214,12 @@ def _beats(left: Mapping[str, float], right_: Mapping[str, float]) -> float:
 
 
 def rules(with_reputations: bool) -> dict[str, AggregateSettings]:
-    """Every aggregation rule by its name in tables, each with and without ``standardise``."""
+    """Every aggregation rule by its name in tables; ``std.``: with ``standardise``."""
     names = ["mean", "reputation", "median", "one_coin"] if with_reputations else [
         "mean", "median", "one_coin",
     ]  # fmt: skip
     return {
-        f"{name}, standardised" if standardise else name: AggregateSettings(
+        f"{name} std." if standardise else name: AggregateSettings(
             rule=name, standardise=standardise
         )
         for name in names

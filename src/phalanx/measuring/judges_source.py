@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx import pool
-from phalanx.asking import refuse_unmade, stored_config
-from phalanx.collective.reputation import initial_standing
+from phalanx.asking import refuse_unmade
 from phalanx.config import rules
-from phalanx.config.loading import shaped
 from phalanx.config.mixing import MOA
 from phalanx.config.reading import read_file
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.methods import METHODS
+from phalanx.measuring.origins import Origin, origin_of
 from phalanx.types import Member
 
 
@@ -56,76 +53,41 @@ def bench_from(
     ``members``: only these. ``iterations`` of a run: default its start, and its end so far. Raises
     ConfigError with every fault, and LedgerError for a folder that holds no run.
     """
-    path = Path(source).expanduser()
-    if run_ledger_path(path).exists():
-        config, pools, reputations = _of_run(path, overrides, iterations)
-    else:
-        if iterations:
-            raise ConfigError(f"--iterations belong to a run, and {source} is no run's folder")
-        config = _configured(str(source), overrides)
-        everybody = pool.members_from(config)
-        refuse_unmade(config, everybody)
-        given = pool.starting_reputations(config)
-        pools = {0: everybody}
-        reputations = {0: _started(config, everybody, given)}
+    origin = _origin(str(source), overrides)
+    config, numbers = origin.config, _numbers(str(source), origin, iterations)
+    if not origin.is_run:
+        refuse_unmade(config, pool.members_from(config))
     _refuse(config)
-    chosen = {number: _chosen(group, members, config) for number, group in pools.items()}
+    chosen = {number: _chosen(origin.versions[number], members, config) for number in numbers}
+    reputations = {
+        number: {one.name: origin.reputations[number][one.name] for one in chosen[number]}
+        for number in numbers
+    }
     if not any(len(set(values.values())) > 1 for values in reputations.values()):
         reputations = {}
     return Bench(config, chosen, reputations)
 
 
-def _configured(source: str, overrides: Sequence[str]) -> Config:
-    """A configuration, or a file with the section ``pool`` alone, as ``phalanx recruit`` writes."""
+def _origin(source: str, overrides: Sequence[str]) -> Origin:
+    """A file may also be the section ``pool`` alone, as ``phalanx recruit`` writes it."""
     path = Path(source).expanduser()
     if not source.startswith("preset:") and path.suffix in (".yaml", ".yml"):
         keys = read_file(path, source).data.keys()
         if "members" in keys and "pool" not in keys:
-            return shaped(None, [f"pool={source}", *overrides])
-    return shaped(source, overrides)
+            return origin_of(None, [f"pool={source}", *overrides])
+    return origin_of(source, overrides)
 
 
-def _of_run(
-    folder: Path, overrides: Sequence[str], wanted: Sequence[int] | None
-) -> tuple[Config, dict[int, tuple[Member, ...]], dict[int, dict[str, float]]]:
-    with Ledger(run_ledger_path(folder)) as ledger:
-        method = ledger.get("method") or ""
-        if method and method not in METHODS:
-            raise ConfigError(
-                f"{folder} is work of phalanx {method}, and no run; name a run's folder, or a "
-                "configuration"
-            )
-        config = shaped(stored_config(folder, ledger.get("config") or "{}"), overrides)
-        recruits = {member.name for member in pool.recruits_from(config)}
-        if unmade := sorted(recruits - ledger.trained(0)):
-            raise ConfigError(
-                f"{', '.join(unmade)}: the run in {folder} has not made these recruits yet; let it "
-                "go on first"
-            )
-        last = ledger.query("SELECT coalesce(max(iteration), 0) AS n FROM states")[0]["n"]
-        numbers = sorted(set(wanted)) if wanted else sorted({0, last})
-        if unknown := [number for number in numbers if not 0 <= number <= last]:
-            raise ConfigError(
-                f"--iterations: {folder} has the iterations 0 to {last}, got "
-                f"{', '.join(map(str, unknown))}"
-            )
-        pools = {number: tuple(ledger.members(number)) for number in numbers}
-        given = pool.starting_reputations(config)
-        reputations = {}
-        for number, group in pools.items():
-            standings = (ledger.state(number) or {}).get("standings") or {}
-            known = {name: standing.value for name, standing in standings.items()}
-            reputations[number] = _started(config, group, {**given, **known})
-    return config, pools, reputations
-
-
-def _started(
-    config: Config, members: Sequence[Member], given: Mapping[str, float]
-) -> dict[str, float]:
-    return {
-        member.name: initial_standing(config.reputation, given.get(member.name)).value
-        for member in members
-    }
+def _numbers(source: str, origin: Origin, wanted: Sequence[int] | None) -> list[int]:
+    if wanted and not origin.is_run:
+        raise ConfigError(f"--iterations belong to a run, and {source} is no run's folder")
+    numbers = sorted(set(wanted)) if wanted else sorted({0, origin.last})
+    if unknown := [number for number in numbers if number not in origin.versions]:
+        raise ConfigError(
+            f"--iterations: {source} has the iterations 0 to {origin.last}, got "
+            f"{', '.join(map(str, unknown))}"
+        )
+    return numbers
 
 
 def _refuse(config: Config) -> None:

@@ -106,6 +106,11 @@ def _accuracy(tested: Tested, test: PanelTest) -> TableView:
     headers += ["Brier", "ECE"]
     rows = [tuple(_cells(line, test.num_pairs, ordered)) for line in (*test.alone, *test.together)]
     notes = []
+    if test.together:
+        notes.append(
+            "std.: each judge's score differences divided by their spread first. Majority: of the "
+            "judges' verdicts."
+        )
     if ordered:
         notes.append(
             "Flipped: of pairs read in both orders, those whose verdict changed with it. First "
@@ -140,7 +145,7 @@ def _percent_of(part: int, whole: int) -> str:
 
 def _preferences(test: PanelTest) -> Iterator[TableView]:
     """What judges favour beside what is better: longer texts, their own, their family's."""
-    lines = [*test.alone, *test.together]
+    lines = [*test.alone, *(line for line in test.together if line.name == "mean")]
     if any(line.longer for line in lines):
         rows = [_length_cells(line) for line in lines if line.longer]
         note = (
@@ -238,7 +243,7 @@ def _groups(test: PanelTest) -> Iterator[TableView]:
     groups = list(test.alone[0].by_group)
     if len(groups) < 2:
         return
-    lines = [*test.alone, *[line for line in test.together if line.name == "mean"]]
+    lines = [*test.alone, *(line for line in test.together if line.name == "mean")]
     rows = [
         (
             group or "(none)",
