@@ -103,7 +103,8 @@ def requests_for(
 def wanted_of(task: TaskSettings, config: Config) -> Sampling:
     """How a response to a task is written."""
     most = config.evaluate.max_new_tokens
-    return Sampling(temperature=task.temperature, top_p=1, top_k=0, max_new_tokens=most)
+    # 0, not 0.0: ids tell the two apart, and runs that have begun have the former.
+    return Sampling(temperature=task.temperature or 0, top_p=1, top_k=0, max_new_tokens=most)
 
 
 def evaluate_mixture(

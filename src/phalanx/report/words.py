@@ -55,6 +55,7 @@ _DOING = {
     "criteria": "choosing criteria",
     "assess": "evaluating responses",
     "verdict": "giving verdicts",
+    "grade": "grading",
     "reward": "scoring",
     "user_turn": "writing user turns",
 }
