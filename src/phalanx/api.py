@@ -22,7 +22,8 @@ from phalanx import config as _config
 from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.export import export, rows_of
+from phalanx.export import ANSWERS, export, rows_of
+from phalanx.export_answers import export_answers
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
@@ -113,9 +114,17 @@ class Run:
         return target
 
     def export(self, what: str, out: Path | str, **options: Any) -> int:
-        """Write rows as jsonl, parquet or a ``datasets`` folder; returns how many."""
+        """Write rows as jsonl, parquet or a ``datasets`` folder; returns how many.
+
+        ``alpaca-eval`` and ``arena-hard`` are files of answers as those tools read them.
+        """
         with self._ledger() as ledger:
-            return export(ledger, what, out=out, **options)
+            if what not in ANSWERS:
+                return export(ledger, what, out=out, **options)
+            given = {name for name, value in options.items() if value} - {"format"}
+            if given or options.get("format", "jsonl") != "jsonl":
+                raise ConfigError(f"{what} has one form; leave all but --out away")
+            return export_answers(ledger, what, out=out)
 
 
 def load_config(

@@ -29,6 +29,8 @@ TRAINING = {
     "demonstrations": ("prompt", "completion"),
 }
 """Kinds that other trainers read, and their columns that can be conversations."""
+ANSWERS = ("alpaca-eval", "arena-hard")
+"""Kinds that published tools read: see :mod:`phalanx.export_answers`."""
 _BATCH = 10_000
 
 
@@ -306,7 +308,7 @@ def _refuse_turns(ledger: Ledger, where: str, values: Sequence[Any]) -> None:
 
 def _kind(what: str) -> _Kind:
     if what not in _KINDS:
-        raise ConfigError(_unknown("export", what, tuple(_KINDS)))
+        raise ConfigError(_unknown("export", what, (*_KINDS, *ANSWERS)))
     return _KINDS[what]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import phalanx
 from phalanx import pool
 from phalanx.asking import asking
 from phalanx.benchmarks.alpaca_eval import Comparison, length_controlled, raw_win_rate
+from phalanx.benchmarks.questions import read_outputs
 from phalanx.config.schema import TaskSettings
 from phalanx.engines.scripted import ScriptedEngine
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.measuring.contests import contest, prepare, standing
 from phalanx.measuring.subjects import Subject
@@ -24,7 +26,7 @@ from phalanx.report.games_views import contest_sections
 from phalanx.report.html import write_html
 from phalanx.report.terminal import summary
 from phalanx.workshop import Workshop
-from tests.scripts import write_pool, write_rows
+from tests.scripts import read_rows, write_pool, write_rows
 
 # ada writes good answers, bob bad ones, nil none, lost fails; cora and dora judge by "good".
 ANSWERS = r"""
@@ -411,3 +413,42 @@ def test_terminal_and_page_show_every_contest(tmp_path, arena, questions):
     page = tmp_path / "page.html"
     write_html(facts, page)
     assert "Arena-Hard v0.1: arena against bob" in page.read_text("utf-8")
+
+
+# Exports ------------------------------------------------------------------------------------------
+
+
+def test_answers_are_written_as_the_published_tools_read_them(tmp_path, arena, questions):
+    table = Table(tmp_path, ANSWERS + ARENA)
+    task = TaskSettings(name="arena", kind="arena_hard", source=arena, baseline="bob")
+    table.play(task, "bob eve nil")
+    run, out = phalanx.open_run(table.folder), tmp_path / "answers"
+    assert run.export("arena-hard", out) == 3 * len(PROMPTS)
+    assert sorted(path.name for path in out.iterdir()) == ["bob.jsonl", "eve.jsonl", "nil.jsonl"]
+    rows = read_rows(out / "eve.jsonl")
+    assert [row["question_id"] for row in rows] == ["q0", "q1", "q2", "q3"]
+    assert rows[0]["choices"] == [{"index": 0, "turns": [{"content": "a good answer"}]}]
+    assert rows[0]["model_id"] == "eve"
+    # What was written here can be read as a baseline here.
+    found = read_outputs(str(out / "bob.jsonl"))
+    assert found.generator == "bob"
+    assert found.by_id["q3"] == "a long and rather bad answer"
+    with pytest.raises(ConfigError, match="answers of 3 models"):
+        run.export("arena-hard", tmp_path / "one.jsonl")
+    with pytest.raises(LedgerError, match="no task of kind alpaca_eval or open"):
+        run.export("alpaca-eval", out)
+    with pytest.raises(ConfigError, match="has one form"):
+        run.export("arena-hard", out, iteration=1)
+
+
+def test_alpaca_eval_reads_one_list_a_model(tmp_path):
+    rows = [{"instruction": "Task?", "dataset": "koala", "output": "x"}]
+    table = Table(tmp_path, ANSWERS + OPTIONS)
+    source = str(write_rows(tmp_path / "alpaca.jsonl", rows))
+    table.play(TaskSettings(name="alpaca", kind="alpaca_eval", source=source), "ada")
+    out = tmp_path / "ada.json"
+    assert phalanx.open_run(table.folder).export("alpaca-eval", out) == 1
+    assert json.loads(out.read_text("utf-8")) == [
+        {"instruction": "Task?", "output": "a good answer", "generator": "ada", "dataset": "koala"}
+    ]
+    assert read_outputs(str(out)).by_text == {"Task?": "a good answer"}

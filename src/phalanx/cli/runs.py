@@ -124,7 +124,7 @@ def export(
         typer.Argument(
             metavar="WHAT",
             help="preferences, demonstrations, judgments, responses, reputations, evaluations, "
-            "games",
+            "games, alpaca-eval, arena-hard",
         ),
     ],
     path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],

@@ -286,6 +286,8 @@ EVALUATION_COLUMNS = (
 right as a whole (of several samples: the first)."""
 
 
+CONTEST = "contest:"
+"""Keys of the facts behind a task's games begin so; the name of the task follows."""
 GAME_COLUMNS = (
     "iteration", "task", "member", "rival", "item", "judge", "game", "domain", "label", "value",
     "reason", "length", "rival_length", "response", "request",

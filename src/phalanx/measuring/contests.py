@@ -21,12 +21,13 @@ from phalanx.benchmarks.records import Question
 from phalanx.collective.conversation import Answer
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.errors import ConfigError
-from phalanx.identity import canonical_json
+from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger
+from phalanx.ledger.rows import CONTEST
 from phalanx.measuring.contests_judging import Bench, Match, Row, battles, preferences, ratings
 from phalanx.measuring.contests_open import comparisons
 from phalanx.measuring.subjects import MAJORITY, Subject, answers
-from phalanx.report.games import FACTS, Contest, contests
+from phalanx.report.games import Contest, contests
 from phalanx.types import Member, Message, Sampling
 
 OUTPUT = "baseline"
@@ -62,6 +63,12 @@ class Prepared:
     baseline: Baseline | None
     judges: dict[str, tuple[Member, ...]]
     facts: dict[str, Any]
+
+    @property
+    def inputs(self) -> str:
+        """The content id of everything that was read: questions, outputs, difficulties."""
+        texts = self.baseline.texts if self.baseline else {}
+        return content_id(self.questions, texts, self.facts)
 
 
 def prepare(
@@ -125,7 +132,6 @@ def contest(
     earlier one stopped.
     """
     made = prepare(task, subjects, judges, place.config)
-    place.ledger.put(f"{FACTS}{task.name}", canonical_json(made.facts))
     said = {one.name: _answered(one, made, place) for one in made.subjects}
     others = _baseline_answers(made, place)
     matches = [
@@ -148,6 +154,13 @@ def contest(
         "open": lambda: comparisons(matches, bench),
     }
     rows = ways[task.kind]()
+    ids = {
+        question.id: mine[0].response_id
+        for question, mine in zip(made.questions.rows, others, strict=True)
+        if made.baseline and made.baseline.subject
+    }
+    facts = {**made.facts, "baseline_answers": ids}
+    place.ledger.put(f"{CONTEST}{task.name}", canonical_json(facts))
     place.ledger.record_games([{**row, "task": task.name} for row in rows])
 
 

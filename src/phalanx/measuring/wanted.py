@@ -254,7 +254,7 @@ def _contests(
     config: Config,
     start: Sequence[Member],
 ) -> tuple[dict[str, str], list[str]]:
-    """Content ids of the questions of every contest, and what is wrong with them."""
+    """Content ids of what every contest reads, and what is wrong with it."""
     found, faults = {}, []
     for task in tasks:
         if task.kind in CONTESTS:
@@ -264,7 +264,7 @@ def _contests(
             except ConfigError as error:
                 faults.append(str(error))
             else:
-                found[task.name] = content_id(made.questions)
+                found[task.name] = made.inputs
     return found, faults
 
 

@@ -27,13 +27,12 @@ from phalanx.benchmarks.arena_hard import Game, arena_hard
 from phalanx.benchmarks.mt_bench import RatedTurn, mt_bench
 from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger
+from phalanx.ledger.rows import CONTEST
 from phalanx.report.accounting import short_reason
 from phalanx.report.measured import pairs_of
 from phalanx.statistics import Interval, clustered_mean, paired_bootstrap, sign_test
 from phalanx.statistics.shares import wilson_of_share
 
-FACTS = "contest:"
-"""Keys of the ledger's facts about a contest begin so; the task's name follows."""
 LC_DRAWS = 100
 """Refits behind the interval of a length-controlled rate: a few seconds for all of AlpacaEval."""
 _DRAWS = 1000
@@ -121,9 +120,9 @@ def contests(ledger: Ledger, seed: int) -> Iterator[Contest]:
     """Every contest that has verdicts, in the order of the tasks' names."""
     against = ledger.get("against")
     for stored in ledger.query(
-        "SELECT key, value FROM run WHERE key LIKE ? ORDER BY key", (f"{FACTS}%",)
+        "SELECT key, value FROM run WHERE key LIKE ? ORDER BY key", (f"{CONTEST}%",)
     ):
-        task, facts = stored["key"].removeprefix(FACTS), json.loads(stored["value"])
+        task, facts = stored["key"].removeprefix(CONTEST), json.loads(stored["value"])
         rows = ledger.query("SELECT * FROM games WHERE task = ?", (task,))
         if rows:
             yield _contest(task, facts, rows, seed, against)

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phalanx.report.games import Contest, Difference, Line, Measure
-from phalanx.report.moaa_words import Section, TableView, p_value
-from phalanx.report.words import counted, percent, plural, points, points_span, share_of, span
+from phalanx.report.moaa_words import Section, TableView
+from phalanx.report.words import (
+    counted,
+    p_value,
+    percent,
+    plural,
+    points,
+    points_span,
+    share_of,
+    span,
+)
 from phalanx.statistics import Interval
 
 TITLES = {
@@ -26,8 +35,8 @@ _NOTES = {
         "order an item. The length-controlled one is fitted anew in every draw of its interval."
     ),
     "arena_hard": (
-        "Both orders. Weight 3 counts a clear win as three battles, as published; how often a judge "
-        "calls a win clear differs, so weight 1 stands beside it. Prompts are resampled with all "
+        "Both orders. Weight 3 counts a clear win as three battles, as published; how often judges "
+        "call a win clear differs, so weight 1 stands beside it. Prompts are resampled with all "
         "their games. The rating is that of Bradley-Terry with the baseline at 1000."
     ),
     "mt_bench": (
