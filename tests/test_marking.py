@@ -290,6 +290,25 @@ def test_samples_of_judged_items_are_judged_one_by_one(judged: Config, tmp_path:
         assert row["score"] == sum(mine) / len(mine)
 
 
+def test_samples_of_code_are_run_one_by_one(tmp_path: Path) -> None:
+    problem = {
+        "task_id": "own/0",
+        "prompt": 'def twice(x):\n    """Twice the number."""\n',
+        "entry_point": "twice",
+        "test": "def check(candidate):\n    assert candidate(2) == 4\n",
+    }
+    rows_file = write_rows(tmp_path / "code.jsonl", [problem])
+    task = {"name": "code", "source": str(rows_file), "kind": "humaneval", "samples": 4}
+    task["temperature"] = 0.8
+    path = write_config(tmp_path, items=2)
+    config = load(path, [f"evaluate.tasks=[{json.dumps(task)}]"], purpose="eval")
+    calls = iter(("x * x * x", "x + x", "x(", "2 * x"))
+    ask = Answers(lambda *_: f"```python\ndef twice(x):\n    return {next(calls)}\n```")
+    (row,), _ = measured(config, tmp_path / "run", ask)
+    assert (row["score"], row["correct"], row["readable"]) == (0.5, 0, 1)
+    assert pass_at_k(4, round(row["score"] * 4), 2) == pytest.approx(1 - 1 / 6)
+
+
 def test_with_samples_partial_credit_gives_way_to_whole_items(tmp_path: Path) -> None:
     row = {
         "source": ["Ann"], "relation": ["knows"], "target": ["blank 1"],
@@ -436,6 +455,10 @@ def test_what_is_for_eval_passes_there_alone(tmp_path: Path) -> None:
         {"pool": {"members": members}, "evaluate": {"tasks": tasks, "judges": ["ada"]}}
     )
     assert rules.faults(config, purpose="eval") == []
+    alone = config.model_copy(
+        update={"evaluate": config.evaluate.model_copy(update={"judges": []})}
+    )
+    assert "evaluate.judges: names nobody, and b" in rules.faults(alone, purpose="eval")[0]
     assert len([f for f in rules.faults(config) if f.startswith("evaluate")]) == 2
     found = rules.faults(config, purpose="search")
     assert [f for f in found if "b: judged, and a search by accuracy asks no judges" in f]

@@ -17,6 +17,7 @@ from phalanx.config.loading import preset_names
 from phalanx.errors import ConfigError
 from phalanx.plan import check, make_plan, require
 from phalanx.plan.machines import machine_named
+from phalanx.plan.memory import longest_request
 from phalanx.plan.sizes import (
     SMOLLM2_135M,
     base_size,
@@ -106,6 +107,55 @@ def test_evaluation_requests() -> None:
     plan = make_plan(config)
     assert plan.evaluation_items == len(load_task(config.evaluate.tasks[0], seed=0))
     assert plan.evaluation_requests == plan.evaluation_items * 4 * 3  # start, second, third (last)
+
+
+def test_evaluation_requests_of_samples_and_judges(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"instruction": f"q{n}", "answer": "a"} for n in range(5)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    tasks = [{"name": "t", "source": str(path), "match": "judged", "samples": 3, "temperature": 1}]
+    judges = {"tasks": tasks, "judges": ["ada", "bob"]}
+    plan = make_plan(small(evaluate=judges))
+    assert plan.evaluation_items == 5 * 3
+    # At the start and after three iterations: 4 members answer; ada and bob grade the other three.
+    assert plan.evaluation_requests == 4 * 15 * 4 + 4 * 15 * 3 * 2
+    mixture = {"proposers": ["cora"], "aggregator": "dan"}
+    both = make_plan(small(evaluate=judges | {"mixture": True}, mixture=mixture))
+    again = both.evaluation_requests - plan.evaluation_requests
+    assert again == 4 * 15 * 2 + 4 * 15 * 2  # a proposal and an answer each, and both judges
+    exact = [tasks[0] | {"match": "exact"}]
+    longest = [
+        longest_request(small(evaluate={**judges, "tasks": one, "max_new_tokens": 3000}), (), 50)
+        for one in (exact, tasks)
+    ]
+    assert longest[0] == 3050
+    assert longest[1] > 3050 + 150, "judges read a prompt around the answer"
+
+
+def test_code_that_cannot_be_confined_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phalanx.tasks import code_runner
+
+    def refuse(*_: Any) -> None:
+        raise code_runner.SandboxError("no user namespaces")
+
+    row = {"task_id": "a/0", "prompt": "def f(x):\n    pass\n", "entry_point": "f", "test": "pass"}
+    (tmp_path / "code.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "pool: {members: [{name: ada, engine: scripted}]}\n"
+        "evaluate: {tasks: [{name: code, source: code.jsonl, kind: humaneval}]}\n"
+    )
+    monkeypatch.setattr(code_runner, "_run", refuse)
+    code_runner.isolation.cache_clear()
+    try:
+        code, said = check(config)
+    finally:
+        code_runner.isolation.cache_clear()
+    assert code == 2
+    assert "a duel needs two contestants" in said, "all faults are in one message"
+    assert "evaluate.tasks.code.source: code cannot be run safely here" in said.replace("\n", " ")
 
 
 def test_instructions_are_measured(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def _judges(config: Config, purpose: Purpose) -> Iterator[Fault]:
 def _of_judged(config: Config, listed: str, purpose: Purpose) -> Iterator[Fault]:
     names, path = config.evaluate.judges, ("evaluate", "judges")
     known = {member.name: member for member in pool_settings(config)}
-    if not names and purpose == "run":
+    if not names:
         able = [name for name, member in known.items() if member.engine != "reward"]
         text = (
             f"names nobody, and {listed}: judges say whether an answer means the same as the gold "
