@@ -15,7 +15,7 @@ from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
 from phalanx.config.rules_tasks import is_judged
-from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings
+from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.config.staging import stage_of
 from phalanx.errors import ConfigError
@@ -52,6 +52,10 @@ PAPER_PROPOSERS = {
 PAPER_AGGREGATOR = ("qwen1.5", "Qwen/Qwen1.5-110B-Chat")
 PAPER_STUDENT = ("student", "meta-llama/Llama-3.1-8B-Instruct")
 CHARACTERS_A_TOKEN = 4
+USUAL_ROWS = 1000
+"""Rows of a task on the hub, where nobody counted them."""
+CHOICES = 5
+"""Choices of a question that is scored by likelihood, where nobody counted them."""
 USUAL_TOKENS = 60
 """Tokens of an instruction where nothing was measured."""
 SKILL_TOKENS = 20
@@ -170,6 +174,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
+    notes += _from_hub(config)
     if not duels:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
@@ -342,12 +347,33 @@ def _evaluation_items(config: Config) -> tuple[int, int]:
             wanted = task.domains or loading.skills.DOMAINS
             items = len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
             count = items if task.total is None else min(items, task.total)
+        elif task.source.startswith("hub:"):
+            count = _hub_items(task)
         else:
             found = loading.load_task(task, seed=config.seed)
             count = sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
         asked += count * task.samples
         graded += count * task.samples * is_judged(task)
     return asked, graded
+
+
+def _hub_items(task: TaskSettings) -> int:
+    """Requests for a task whose rows are on the hub, which no plan asks."""
+    from phalanx.tasks.kinds import HUB_ROWS
+
+    rows = HUB_ROWS.get(task.kind, USUAL_ROWS)
+    rows = min(rows, task.total or rows)
+    return rows * (CHOICES if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2") else 1)
+
+
+def _from_hub(config: Config) -> list[str]:
+    """A note where the rows of a task were not counted."""
+    return [
+        f"evaluate.tasks: the hub is not asked for the rows of {task.name}; reckoned with "
+        f"{_hub_items(task):,} requests to each member"
+        for task in config.evaluate.tasks
+        if task.source.startswith("hub:") and task.kind not in CONTESTS
+    ]
 
 
 def check(
