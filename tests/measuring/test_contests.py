@@ -395,6 +395,17 @@ def test_the_same_call_goes_on_without_asking_again(tmp_path, arena):
     assert len(table.engine.calls) == asked
 
 
+def test_further_subjects_are_added_and_meet_the_same_baseline(tmp_path, arena):
+    table = Table(tmp_path, ANSWERS + ARENA)
+    task = TaskSettings(name="arena", kind="arena_hard", source=arena, baseline="bob")
+    table.play(task, "bob ada")
+    table.play(task, "bob eve")
+    (found,) = table.standing()
+    assert [line.member for line in found.lines] == ["ada", "eve"]
+    with pytest.raises(LedgerError, match="was played against bob here, and is now to be against"):
+        table.play(task.model_copy(update={"baseline": "ada"}), "ada eve")
+
+
 def test_terminal_and_page_show_every_contest(tmp_path, arena, questions):
     table = Table(tmp_path, ANSWERS + ARENA)
     arena_task = TaskSettings(name="arena", kind="arena_hard", source=arena, baseline="bob")

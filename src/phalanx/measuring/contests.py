@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from phalanx.benchmarks.questions import Outputs, Questions, read_outputs, read_
 from phalanx.benchmarks.records import Question
 from phalanx.collective.conversation import Answer
 from phalanx.config.schema import Config, TaskSettings
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import CONTEST
@@ -68,7 +69,8 @@ class Prepared:
     def inputs(self) -> str:
         """The content id of everything that was read: questions, outputs, difficulties."""
         texts = self.baseline.texts if self.baseline else {}
-        return content_id(self.questions, texts, self.facts)
+        lengths = (self.facts["difficulty"], self.facts["gamed"])
+        return content_id(self.questions, texts, *lengths)
 
 
 def prepare(
@@ -128,10 +130,18 @@ def contest(
 ) -> None:
     """Have the subjects answer and the judges judge; every verdict is in ``games`` then.
 
-    Raises ConfigError as :func:`prepare`, before anybody is asked. The same call goes on where an
-    earlier one stopped.
+    The same call goes on where an earlier one stopped, and one with further subjects adds to it.
+    Raises ConfigError as :func:`prepare`, and LedgerError where the folder has this contest
+    against another baseline; both before anybody is asked.
     """
     made = prepare(task, subjects, judges, place.config)
+    earlier = json.loads(place.ledger.get(f"{CONTEST}{task.name}") or "{}")
+    if earlier and earlier["baseline"] != made.facts["baseline"]:
+        raise LedgerError(
+            f"task {task.name} was played against {earlier['baseline']} here, and is now to be "
+            f"against {made.facts['baseline']}; measure {earlier['baseline']} again beside the "
+            "others, name it as the baseline, or choose another folder with --out"
+        )
     said = {one.name: _answered(one, made, place) for one in made.subjects}
     others = _baseline_answers(made, place)
     matches = [
@@ -160,6 +170,8 @@ def contest(
         if made.baseline and made.baseline.subject
     }
     facts = {**made.facts, "baseline_answers": ids}
+    for name in ("subjects", "judges", "notes"):
+        facts[name] = list(dict.fromkeys([*earlier.get(name, []), *facts[name]]))
     place.ledger.put(f"{CONTEST}{task.name}", canonical_json(facts))
     place.ledger.record_games([{**row, "task": task.name} for row in rows])
 
