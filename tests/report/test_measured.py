@@ -167,7 +167,7 @@ def test_shares_are_tested_by_flipping_signs_and_shown_beside_whole_items(tmp_pa
     assert b.interval.low < b.score < b.interval.high < 0.9
     (table,) = (t for s in measured_sections(found) if s.id == "scores" for t in s.tables)
     assert "true mass %" in table.headers
-    assert table.headers[-1] == "wholly right %"
+    assert table.headers[-1] == "% right"
     assert [row[-1] for row in table.rows] == ["0.0", "8.3"]
 
 
@@ -184,6 +184,15 @@ def test_pass_at_k_against_every_subset_of_the_samples(tmp_path):
     assert [one.k for one in found.passes] == [1, 2, 4]
     assert found.passes[0].share == pytest.approx(found.scores[0].score)
     assert {one.samples for one in found.passes} == {4}
+
+
+def test_later_samples_that_went_wrong_are_counted(tmp_path):
+    rows = [line("a", "c", "1", 0.5, reason="sample 2: timeout"), line("a", "c", "2", 1.0),
+            line("a", "c", "3", 0.0, readable=0, reason="no number")]  # fmt: skip
+    found = measure(tmp_path, rows, [task("c", samples=2, temperature=1.0)])
+    (score,) = found.scores
+    assert (score.unreadable, score.failed, score.later) == (1, 0, 1)
+    assert "1 item had a later one that failed" in str(measured_sections(found))
 
 
 def test_partial_credit_has_no_pass_at_k(tmp_path):

@@ -238,7 +238,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     )
     with fixture_moaa.start(tmp_path / "run", configured) as ledger:
         fixture_moaa.measure(ledger, configured, 0)
-        right = "UPDATE evaluations SET correct = 1 WHERE member = 'ada'"
+        right = "UPDATE evaluations SET correct = 1, score = 1 WHERE member = 'ada'"
         with ledger.transaction():
             ledger._db.execute(right)
         facts = gather(ledger)

@@ -149,6 +149,7 @@ def _score(subject: str, task: str, domain: str, rows: Mapping[str, _Row], seed:
             .most_common()
         ),
         characters=sum(written) / len(written) if written else None,
+        later=sum(bool(row.reason) and not row.trouble for row in rows.values()),
     )  # fmt: skip
 
 

@@ -21,6 +21,9 @@ class TaskScore:
     request failed, are ``failed``; those whose response could not be read are ``unreadable``; both
     count as wrong. ``reasons`` counts why (a tie of likelihoods is one). ``characters`` is the mean
     length of the responses as they were written, None where nothing was.
+
+    Of several samples all of this but ``score`` is of the first one; ``later`` counts the items of
+    which another failed or could not be read (and is wrong).
     """
 
     subject: str
@@ -34,6 +37,7 @@ class TaskScore:
     failed: int
     reasons: dict[str, int]
     characters: float | None
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)

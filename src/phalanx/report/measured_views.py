@@ -112,9 +112,11 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     judged = task in measured.judged
     kind = measured.kinds[task]
     header = "pass@1 %" if task in measured.sampled else "% right"
-    header = "true mass %" if kind == "truthfulqa_mc2" else header
+    whole = "over half %" if task.startswith("lm-eval:") else "wholly right %"
+    if kind == "truthfulqa_mc2":
+        header, whole = "true mass %", "% right"
     headers = ("subject", "n", header, "95 %", "unreadable", "failed")
-    headers += (("wholly right %",) if partly else ()) + (("characters",) if judged else ())
+    headers += ((whole,) if partly else ()) + (("characters",) if judged else ())
     rows = []
     for one in scores:
         row = (one.subject, f"{one.n:,}", percent(one.score), span(one.interval),
@@ -126,6 +128,12 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     for one in scores:
         reasons.update(one.reasons)
     notes = [f"Counted as wrong: {counted(dict(reasons.most_common()))}."] if reasons else []
+    later = sum(one.later for one in scores) if task in measured.sampled else 0
+    if later:
+        notes.append(
+            f"That is of first samples; {plural(later, 'item')} had a later one that failed or "
+            "could not be read, which is wrong too."
+        )
     notes += [_JUDGED] if judged else []
     title = task if kind in ("", task) else f"{task} ({kind})"
     return TableView(title, headers, tuple(rows), " ".join(notes), left=(0,), detail=detail)
