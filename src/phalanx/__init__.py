@@ -19,6 +19,7 @@ _FROM = {
     "load_config": "phalanx.api",
     "mix": "phalanx.api",
     "judge": "phalanx.api",
+    "reproduce": "phalanx.api",
     "synthesise": "phalanx.api",
 }
 
@@ -30,6 +31,7 @@ __all__ = [
     "load_config",
     "mix",
     "open_run",
+    "reproduce",
     "run",
     "synthesise",
 ]

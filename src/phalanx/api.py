@@ -32,6 +32,8 @@ from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
+from phalanx.reproducing import Reproduction, reproduce_to
+from phalanx.reproducing import Wish as WishOfPaper
 from phalanx.rows import Row, Table
 from phalanx.sources import InstructionSet, clean_text
 from phalanx.synthesis import Synthesis, Wish
@@ -41,7 +43,7 @@ from phalanx.types import Instruction, Member, Progress
 from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
-__all__ = ["Run", "judge", "load_config", "mix", "open_run", "run", "synthesise"]
+__all__ = ["Run", "judge", "load_config", "mix", "open_run", "reproduce", "run", "synthesise"]
 
 
 class Run:
@@ -247,6 +249,41 @@ def synthesise(
     with folder_or_scratch(out) as folder:
         wanted = Wish(member, count, **wish)
         return synthesise_to(loaded, folder, wanted, progress=progress, workshop=workshop)
+
+
+def reproduce(
+    paper: str,
+    out: Path | str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    runs: Path | str | None = None,
+    data: Path | str | None = None,
+    pool: Path | str | None = None,
+    table: str = "",
+    columns: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    machine: str | None = None,
+) -> Reproduction:
+    """Write what would reproduce the tables of ``sparta`` or ``moaa``, and fill them from runs.
+
+    ``out`` (default: ``reproduce/`` and the paper) gets ``configs/``, ``commands.sh``, ``plan.md``
+    and ``README.md`` with the published figures beside cells; ``cells`` of the result has them,
+    filled from the ledgers in ``runs`` (default: ``out/runs``). ``data`` is a folder with rows,
+    ``pool`` a file that replaces the paper's pool, ``overrides`` are ``key.path=value`` texts for
+    every configuration. No model is loaded. Raises ConfigError with every fault.
+    """
+    wish = WishOfPaper(
+        paper=paper,
+        table=table,
+        columns=tuple(columns),
+        data=None if data is None else Path(data),
+        pool=None if pool is None else Path(pool),
+        overrides=tuple(overrides),
+        seeds=tuple(seeds),
+        machine=machine,
+    )
+    folder = Path("reproduce") / paper if out is None else Path(out)
+    return reproduce_to(wish, folder, None if runs is None else Path(runs))
 
 
 def _loaded(

@@ -1,0 +1,85 @@
+"""The verb ``reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.base import Overrides, app, out
+from phalanx.errors import ConfigError
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="sparta or moaa.")],
+    overrides: Overrides = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where it is written. Default: reproduce/PAPER.")
+    ] = None,
+    table: Annotated[
+        str, typer.Option("--table", help="One table: main, ablations, ... Default: all.")
+    ] = "",
+    only: Annotated[
+        str, typer.Option("--only", help="Only these columns: gsm8k,medqa. Default: all.")
+    ] = "",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="A folder with rows: gsm8k.jsonl, gsm8k_train.jsonl, ..."),
+    ] = None,
+    pool: Annotated[
+        Path | None, typer.Option("--pool", help="Your pool (YAML) instead of the paper's.")
+    ] = None,
+    runs: Annotated[
+        Path | None, typer.Option("--runs", help="Where the runs are. Default: OUT/runs.")
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="One run for each: 1,2,3.")] = "0",
+    machine: Annotated[
+        str | None, typer.Option(help="Plan for this one instead: h200, 2x8xh100, cpu:32:64GB")
+    ] = None,
+) -> None:
+    """Write what would reproduce a paper's tables, and fill them from the runs that exist.
+
+    `phalanx reproduce sparta --table main --only gsm8k --data data --machine 8xh100`
+
+    Configurations, commands, a plan, and README.md with the published figures beside cells; the
+    same command again fills those that have been measured by then. Loads no model.
+    """
+    from phalanx.api import reproduce as made_of
+
+    made = made_of(
+        paper,
+        out_folder,
+        overrides or [],
+        runs=runs,
+        data=data,
+        pool=pool,
+        table=table,
+        columns=_names(only),
+        seeds=_numbers(seeds),
+        machine=machine,
+    )
+    folder = made.folder
+    out.print(
+        f"Wrote {len(made.study.runs)} configurations, plan.md and commands.sh to {folder}; "
+        f"{made.num_filled} of {made.num_able} cells that these runs can fill are filled: "
+        f"{folder / 'README.md'}",
+        markup=False,
+        soft_wrap=True,
+    )
+    if lacking := made.num_lacking:
+        out.print(f"{lacking} more cells lack something: README.md says what", markup=False)
+    if made.num_filled < made.num_able:
+        out.print(f"Next: sh {folder / 'commands.sh'}", markup=False, soft_wrap=True)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    names = _names(text)
+    if not names or not all(name.isascii() and name.isdecimal() for name in names):
+        raise ConfigError(f"--seeds {text!r}: expected numbers from 0, such as 1,2,3")
+    return tuple(dict.fromkeys(map(int, names)))

@@ -1,0 +1,58 @@
+"""The command ``phalanx reproduce``: write everything, and fill what can be filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.errors import ConfigError
+from phalanx.reproducing.configurations import Study, Wish, study
+from phalanx.reproducing.filling import Cell, cells
+from phalanx.reproducing.papers import load_paper
+from phalanx.reproducing.tables import readme
+from phalanx.reproducing.writing import again, commands, plan, write, write_configurations
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """What was written in ``folder``. ``cells``: (table, position of the row, column) -> cell."""
+
+    folder: Path
+    runs: Path
+    study: Study
+    cells: Mapping[tuple[str, int, str], Cell]
+
+    @property
+    def num_filled(self) -> int:
+        return sum(bool(cell.values) for cell in self.cells.values())
+
+    @property
+    def num_able(self) -> int:
+        """Cells that the runs written here can fill."""
+        return sum(not cell.absent for cell in self.cells.values())
+
+    @property
+    def num_lacking(self) -> int:
+        """Cells of rows that Phalanx has, which lack rows, members or a judge."""
+        ours = (place for place, row, _ in self.study.cells() if row.arm)
+        return sum(bool(self.cells[place].absent) for place in ours)
+
+
+def reproduce_to(wish: Wish, out: Path, runs: Path | None = None) -> Reproduction:
+    """Write ``configs/``, ``commands.sh``, ``plan.md`` and ``README.md`` into ``out``.
+
+    Cells are filled from the ledgers in ``runs`` (default: ``out/runs``), as far as they are. No
+    model is loaded and no hub is asked. Raises ConfigError with every fault, and writes nothing
+    then; a configuration that has no room on the machine is written, and the plan says so.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; expected a folder")
+    wanted = study(load_paper(wish.paper), wish)
+    where = runs or out / "runs"
+    found = cells(wanted, where)
+    write_configurations(wanted, out)
+    write(out / "commands.sh", commands(wanted, out, where))
+    write(out / "plan.md", plan(wanted, out))
+    write(out / "README.md", readme(wanted, found, again(wish, out, where)))
+    return Reproduction(out, where, wanted, found)
