@@ -231,6 +231,9 @@ def test_scores_of_single_responses_make_pairs():
     asked = [judgment(0, 1.0, 5.0, protocol="rubric"), judgment(1, 3.0, None, protocol="rubric")]
     (found,) = judgments_of_pairs([one], asked)
     assert (found.duel_id, found.score_left, found.score_right) == ("p", 5.0, 3.0)
+    turned = TestedPair("t", "g", "A", (1, 1), (Side("d0", "right"), Side("d0", "left")))
+    (found,) = judgments_of_pairs([turned], asked)
+    assert (found.score_left, found.score_right) == (5.0, 1.0)
 
 
 def test_what_changed_between_two_times():

@@ -94,7 +94,7 @@ def judgments_of_pairs(
 ) -> list[Judgment]:
     """Judgments of pairs, from those of the duels that their sides are in; named after the pair.
 
-    A pair whose sides are in two duels has a judgment by everybody who judged both.
+    A pair whose sides are not those of one duel has a judgment by everybody who scored both.
     """
     by_duel: dict[str, dict[str, Judgment]] = {}
     for judgment in judgments:
@@ -105,7 +105,7 @@ def judgments_of_pairs(
         theirs = by_duel.get(b.duel, {})
         for judge, mine in by_duel.get(a.duel, {}).items():
             other = theirs.get(judge)
-            if a.duel == b.duel:
+            if a.duel == b.duel and a.side == "left":
                 found.append(replace(mine, duel_id=pair.id))
             elif other is not None:
                 found.append(
