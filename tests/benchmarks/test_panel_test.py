@@ -20,6 +20,7 @@ from phalanx.benchmarks.panel_readings import (
     together,
 )
 from phalanx.benchmarks.panel_test import in_dev, judge_line, panel_test, shifts
+from phalanx.benchmarks.rewardbench import SECTIONS
 from phalanx.types import Failure, Judgment, Response
 
 
@@ -264,3 +265,16 @@ def test_turning_every_pair_round_changes_nothing(rows, data):
         return panel_test(these, alone, {"mean": alone["judge 0"]}, "own")
 
     assert table(pairs, 1) == table(mirrored, -1)
+
+
+def test_rewardbench_sections_have_the_published_weights():
+    weights = SECTIONS["Chat Hard"]
+    pairs = [pair(n, "A", group=name) for n, name in enumerate([*weights, *weights])]
+    # Of each subset's two pairs one is right, of the last subset both.
+    signs = [1] * len(weights) + [-1] * (len(weights) - 1) + [1]
+    found = judge_line("ada", pairs, said(*signs), "own").sections
+    last = list(weights.values())[-1]
+    total = sum(weights.values())
+    assert found["Chat Hard"] == pytest.approx((0.5 * (total - last) + last) / total)
+    assert found["Chat"] is found["overall"] is None
+    assert judge_line("ada", PAIRS, ALONE["good"], "own").sections == {}
