@@ -91,7 +91,10 @@ def _numbers(source: str, origin: Origin, wanted: Sequence[int] | None) -> list[
 
 
 def _refuse(config: Config) -> None:
-    if faults := rules.faults(config, complete=True, purpose="judge"):
+    """What tasks measure plays no part here: files of theirs may be gone."""
+    evaluate = config.evaluate.model_copy(update={"tasks": []})
+    asked = config.model_copy(update={"evaluate": evaluate})
+    if faults := rules.faults(asked, complete=True, purpose="judge"):
         raise ConfigError(faults)
 
 
