@@ -9,15 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from phalanx.asking import stored_config
 from phalanx.config import Config
 from phalanx.config.compare import RESUME_FREE, differences
 from phalanx.config.mixing import MIXTURE
+from phalanx.config.schema import MemberSettings
 from phalanx.errors import LedgerError
-from phalanx.identity import derive_seed
+from phalanx.identity import content_id, derive_seed
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.report.games import Contest, Line, Measure, contests
+from phalanx.report.games import Contest, Line, Measure, contests, item_values
 from phalanx.report.measured import score_interval
 from phalanx.reproducing.configurations import Run, Study, changed
 from phalanx.reproducing.papers import BEST_ALIGNED, BEST_INITIAL, Benchmark, Column, Published, Row
@@ -43,6 +45,7 @@ class Value:
     who: str
     unit: str = "share"
     partial: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Cell:
     """A published figure, and what is here beside it.
 
     ``absent`` says why nothing can be here yet; ``pending`` what runs are still without. ``notes``
-    are conditions that differ from the paper's.
+    are conditions that differ from the paper's; with ``other_scale`` the two cannot be compared.
     """
 
     published: Published | None
@@ -58,6 +61,7 @@ class Cell:
     values: tuple[Value, ...] = ()
     pending: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    other_scale: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -109,7 +113,9 @@ def _filled(
         notes |= dict.fromkeys(_conditions(study, run, config, benchmark))
     if 0 < len(values) < len(study.wish.seeds):
         pending.append(f"{len(values)} of {len(study.wish.seeds)} seeds")
-    return Cell(published, "", tuple(values), tuple(pending), tuple(notes) if values else ())
+    other = bool(benchmark.other_scale) or any(value.note for value in values)
+    conditions = tuple(notes) if values else ()
+    return Cell(published, "", tuple(values), tuple(pending), conditions, other)
 
 
 def _value(
@@ -190,27 +196,68 @@ def _chosen(measured: Sequence[Key], take: str, dev: Callable[[Key], float | Non
 def _of_eval(
     ledger: Ledger, config: Config, take: str, benchmark: Benchmark, seed: str, partial: str
 ) -> Value | None:
-    found = [one for one in contests(ledger, config.seed) if one.kind == benchmark.kind]
-    for contest in found:
-        lines = _together(contest)
+    """The line of a member in a contest, or of the best one by the dev items."""
+    for contest in contests(ledger, config.seed):
+        if contest.kind != benchmark.kind:
+            continue
         if take in (BEST_INITIAL, BEST_ALIGNED):
-            at_start = take == BEST_INITIAL
-            able = [line for line in lines if line.member.endswith("@0") == at_start]
-            line = max(able, key=lambda one: one.measures[0].value, default=None)
-            note = "the best on the items reported: too high by the luck of the choice"
+            found = _best_of_contest(ledger, config, contest, take, seed, partial)
         else:
-            line = next((one for one in lines if one.member == take), None)
-            note = ""
-        if line is not None:
-            measure = _measure(line)
-            if contest.kind == "alpaca_eval" and not contest.published:
-                note = "another judge or baseline than the published: not the paper's quantity"
-            partly = "; ".join(part for part in (partial, note) if part)
-            return Value(
-                seed, measure.value, measure.interval, line.items, f"{line.member}, {measure.name}",
-                measure.unit, partly,
-            )  # fmt: skip
+            found = _of_line(contest, take, seed, partial)
+        if found is not None:
+            return found
     return None
+
+
+def _of_line(contest: Contest, take: str, seed: str, partial: str) -> Value | None:
+    line = next((one for one in _together(contest) if one.member == take), None)
+    if line is None:
+        return None
+    measure = _measure(line)
+    other = contest.kind == "alpaca_eval" and not contest.published
+    note = "another judge or baseline than the published, so another quantity" if other else ""
+    who = f"{line.member}, {measure.name}"
+    return Value(
+        seed, measure.value, measure.interval, line.items, who, measure.unit, partial, note
+    )
+
+
+def _best_of_contest(
+    ledger: Ledger, config: Config, contest: Contest, take: str, seed: str, partial: str
+) -> Value | None:
+    """The best by dev items, on the others; whom all meet has half of every item."""
+    rows = ledger.query("SELECT * FROM games WHERE task = ?", (contest.task,))
+    of_member: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_member.setdefault(row["member"], []).append(row)
+    values = {name: item_values(mine, contest.kind) for name, mine in of_member.items()}
+    if "@" in contest.baseline:
+        values[contest.baseline] = {row["item"]: 0.5 for row in rows}
+    splits = {
+        name: [[v for item, v in sorted(found.items()) if _is_dev(item, config) is dev]
+               for dev in (True, False)]
+        for name, found in values.items()
+    }  # fmt: skip
+    able = [
+        name for name in sorted(splits)
+        if name.endswith("@0") == (take == BEST_INITIAL) and all(splits[name])
+    ]  # fmt: skip
+    if not able:
+        return None
+    best = max(able, key=lambda name: sum(splits[name][0]) / len(splits[name][0]))
+    scores = splits[best][1]
+    place = derive_seed("report", config.seed, best, contest.task)
+    mean = sum(scores) / len(scores)
+    if best == contest.baseline:
+        return Value(seed, mean, None, len(scores), f"{best}, whom all meet", "share", partial)
+    who = f"{best}, win rate against {contest.baseline}"
+    return Value(seed, mean, score_interval(scores, place), len(scores), who, "share", partial)
+
+
+def _is_dev(item: str, config: Config) -> bool:
+    """Whether an item chooses, by a hash of its id."""
+    place = int(content_id("split", item, length=8), 16) / 16**8
+    return place < config.evaluate.dev_share
 
 
 def _together(contest: Contest) -> Iterator[Line]:
@@ -252,21 +299,26 @@ def _conditions(study: Study, run: Run, config: Config, benchmark: Benchmark) ->
         yield f"instructions: {text} ({source.hub}); the paper: {source.words}"
     else:
         name = Path(config.instructions.source).name
-        yield f"instructions: {name}, which is not checked; the paper: {source.words}"
+        yield f"instructions: {name}; the paper: {source.words}"
     for key, value, usual in changed(study, run):
         yield f"{key}: {value} (the paper's preset: {usual})"
     if benchmark.judged:
-        models = {member.name: member.model for member in config.pool.members}
+        models = {one.name: _weights(one, config) for one in config.pool.members}
         named = ", ".join(f"{name} ({models.get(name)})" for name in config.evaluate.judges)
         yield f"judged by {named}; the paper: {paper.judges.words}"
+
+
+def _weights(member: MemberSettings, config: Config) -> str:
+    if member.engine == "scripted":
+        return "a script"
+    return member.model or config.pool.base or ""
 
 
 def _pool_words(config: Config) -> str:
     """The members by what they are made of: ``4 on builtin:smollm2-135m``."""
     counts: Counter[str] = Counter()
     for member in config.pool.members:
-        weights = member.model or config.pool.base or ""
-        counts["a script" if member.engine == "scripted" else weights] += 1
+        counts[_weights(member, config)] += 1
     recruits = len(config.pool.recruit.specialists) if config.pool.recruit else 0
     if recruits:
         counts[f"{config.pool.base} (recruits)"] += recruits

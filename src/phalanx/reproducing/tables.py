@@ -31,7 +31,7 @@ def readme(study: Study, cells: Cells, again: str) -> str:
         f"Of {len(ours)} cells that Phalanx has a run for, {filled} are filled{lacking}. "
         f"{len(study.runs)} configurations are in `configs/`, their plan in [plan.md](plan.md), "
         "and all commands in `commands.sh` (`sh commands.sh`; stopped, it goes on where it was). "
-        "This page is written anew, with what the runs have measured by then, by:",
+        "This page is written anew, with what the runs have measured by then, by (in this folder):",
         "",
         f"    {again}",
         "",
@@ -123,7 +123,8 @@ def _here(cell: Cell, percent: bool) -> str:
     items = sorted({value.n for value in cell.values})
     text += f", n {items[0]}" if len(items) == 1 else f", n {items[0]} to {items[-1]}"
     partial = cell.pending or any(value.partial for value in cell.values)
-    return text + (" *(partial)*" if partial else "")
+    marks = [" *(partial)*"] * bool(partial) + [" *(other scale)*"] * cell.other_scale
+    return text + "".join(marks)
 
 
 def number(value: float, unit: str, percent: bool) -> str:
@@ -167,5 +168,6 @@ def _details(table: PaperTable, cells: Cells) -> Iterator[str]:
 
 
 def _of(value: Value) -> str:
-    partial = f", {value.partial}" if value.partial else ""
-    return f"{value.seed} {value.who}{partial}"
+    return ", ".join(
+        part for part in (f"{value.seed} {value.who}", value.partial, value.note) if part
+    )

@@ -45,12 +45,12 @@ def configuration(study: Study, run: Run, folder: Path) -> str:
         path = Path(text.removeprefix(head))
         if not path.is_absolute() or not path.exists():
             return text
-        return head + os.path.relpath(path, folder.absolute())
+        return head + _near(path, folder)
 
     arm, source = study.paper.arms[run.arm], study.paper.instructions[run.instructions]
     head = [
         f"{study.paper.title}",
-        f"{arm.title}; aligned on: {source.words}",
+        f"{arm.title}; the paper aligns on: {source.words}",
         f"Written by phalanx reproduce {study.wish.paper}; the preset and what differs from it.",
     ]
     comment = "".join(f"# {line}\n" for line in head)
@@ -72,7 +72,7 @@ def commands(study: Study, out: Path, runs: Path) -> str:
     for run in study.runs.values():
         lines += ["", f"# {study.paper.arms[run.arm].title}, {run.instructions}"]
         lines += list(_of_run(study, run, out, runs))
-    lines += ["", "# Fill the tables", again(study.wish, out, runs, inside=True)]
+    lines += ["", "# Fill the tables", again(study.wish, out, runs)]
     return "\n".join(lines) + "\n"
 
 
@@ -94,25 +94,21 @@ def _of_run(study: Study, run: Run, out: Path, runs: Path) -> Iterator[str]:
         yield f"# {name}: {reason}"
 
 
-def again(wish: Wish, out: Path, runs: Path, *, inside: bool = False) -> str:
-    """The command that writes everything anew; ``inside``: from within ``out``."""
-
-    def place(path: Path) -> str:
-        return _near(path, out) if inside else str(path)
-
-    words = ["reproduce", wish.paper, *wish.overrides, "--out", place(out)]
+def again(wish: Wish, out: Path, runs: Path) -> str:
+    """The command that writes everything anew, from within ``out``."""
+    words = ["reproduce", wish.paper, *wish.overrides, "--out", "."]
     if wish.table:
         words += ["--table", wish.table]
     if wish.columns:
         words += ["--only", ",".join(wish.columns)]
     if wish.data is not None:
-        words += ["--data", place(wish.data)]
+        words += ["--data", _near(wish.data, out)]
     if wish.pool is not None:
-        words += ["--pool", place(wish.pool)]
+        words += ["--pool", _near(wish.pool, out)]
     if wish.seeds != (0,):
         words += ["--seeds", ",".join(map(str, wish.seeds))]
     if runs != out / "runs":
-        words += ["--runs", place(runs)]
+        words += ["--runs", _near(runs, out)]
     return _words(*words, *_machine(wish))
 
 
@@ -125,7 +121,11 @@ def _words(*words: object) -> str:
 
 
 def _near(path: Path, out: Path) -> str:
-    return os.path.relpath(path.absolute(), out.absolute())
+    """The path as seen from ``out``, so that both can move; absolute where they share no folder."""
+    ends = (path.absolute(), out.absolute())
+    if os.path.commonpath(ends) == ends[0].anchor:
+        return str(ends[0])
+    return os.path.relpath(*ends)
 
 
 def _near_source(source: str, out: Path) -> str:
