@@ -27,6 +27,8 @@ from phalanx.export_answers import export_answers
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
+from phalanx.measuring.wanted import wanted
+from phalanx.measuring.work import measure_subjects
 from phalanx.mixing import mix_file
 from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
@@ -43,7 +45,17 @@ from phalanx.types import Instruction, Member, Progress
 from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
-__all__ = ["Run", "judge", "load_config", "mix", "open_run", "reproduce", "run", "synthesise"]
+__all__ = [
+    "Run",
+    "judge",
+    "load_config",
+    "measure",
+    "mix",
+    "open_run",
+    "reproduce",
+    "run",
+    "synthesise",
+]
 
 
 class Run:
@@ -228,6 +240,38 @@ def judge(
         cases = cases_of(Table("rows", given), loaded)
     with folder_or_scratch(out) as folder:
         return judge_file(loaded, cases, folder, progress=progress, workshop=workshop)
+
+
+def measure(
+    source: Path | str | None = None,
+    tasks: Sequence[str] = (),
+    members: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    data: Path | str | None = None,
+    limit: int | None = None,
+    against: str = "",
+    out: Path | str,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Run:
+    """Measure members, models and collectives on tasks, as ``phalanx eval`` does.
+
+    ``source`` is a run's folder, a configuration or preset, or None; the words of ``tasks`` and
+    ``members`` are those of the command. ``out`` is the evaluation's folder: the same call goes on
+    there, one with more members or tasks adds to it. The result reads it: ``.rows("evaluations")``
+    has the items, ``.facts().measured`` the scores and comparisons.
+    """
+    wish = wanted(
+        None if source is None else str(source),
+        overrides,
+        tasks=tasks,
+        members=members,
+        data=data,
+        limit=limit,
+        against=against,
+    )
+    return Run(measure_subjects(wish, out, progress=progress, workshop=workshop).folder)
 
 
 def synthesise(

@@ -18,9 +18,10 @@ from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import LedgerError
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import messages
 from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject
 from phalanx.methods import METHODS
-from phalanx.types import Member
+from phalanx.types import Instruction, Member
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -31,7 +32,7 @@ class Origin:
 
     ``versions[n]`` has the members as they were when iteration ``n`` had ended; a configuration
     has iteration 0 alone. ``reputations[n]`` likewise, of members that have any. ``identity``
-    tells one run from another; "" for a configuration.
+    tells one run from another; "" for a configuration. ``instructions``: what a run learned from.
     """
 
     config: Config
@@ -39,6 +40,7 @@ class Origin:
     reputations: Mapping[int, dict[str, float]] = field(default_factory=dict)
     identity: str = ""
     folder: Path | None = None
+    instructions: tuple[Instruction, ...] = ()
 
     @property
     def last(self) -> int:
@@ -93,8 +95,13 @@ def _origin_of_run(folder: Path, overrides: Sequence[str] | Mapping[str, Any]) -
             state = ledger.state(number) or {"standings": {}}
             values = {name: one.value for name, one in state["standings"].items()}
             reputations[number] = reputations[number - 1] | values
+        learned = tuple(map(_instruction, ledger.query("SELECT * FROM instructions")))
         known = (ledger.get("inputs"), ledger.get("created_at"), ledger.get("seed"))
-    return Origin(config, versions, reputations, content_id("run", *known), folder)
+    return Origin(config, versions, reputations, content_id("run", *known), folder, learned)
+
+
+def _instruction(row: Mapping[str, Any]) -> Instruction:
+    return Instruction(row["id"], row["text"], row["domain"], later=messages(row["later"]))
 
 
 def _last_ended(ledger: Ledger, config: Config) -> int:

@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 from phalanx.config import rules
 from phalanx.config.faults import did_you_mean
+from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS, TaskKind
-from phalanx.errors import ConfigError, PhalanxError
+from phalanx.errors import ConfigError, MissingPackage, PhalanxError
 from phalanx.identity import content_id
 from phalanx.measuring.contests import prepare
 from phalanx.measuring.origins import NAME, Members, Origin, origin_of, with_members
@@ -29,6 +30,7 @@ from phalanx.measuring.subjects import (
 )
 from phalanx.rows import SUFFIXES
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task
+from phalanx.tasks.contamination import INSTRUCTIONS, Overlaps, overlaps
 from phalanx.tasks.kinds import HUB
 from phalanx.types import Member
 
@@ -130,7 +132,8 @@ class Wanted:
     ``voters`` are members who answer as well because a collective chooses among their answers.
     ``start`` has everybody at iteration 0, judges among them; ``members`` whoever is asked, with
     the iteration that they are of. ``weights``: subject that votes -> member -> weight. ``rows``:
-    task -> content id of what is asked. ``notes`` are shown before anybody is asked.
+    task -> content id of what is asked. ``learned``: instructions of the run that overlap items.
+    ``notes`` are shown before anybody is asked.
     """
 
     config: Config
@@ -145,6 +148,7 @@ class Wanted:
     members: tuple[tuple[int, Member], ...] = ()
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
+    learned: Overlaps = field(default_factory=lambda: Overlaps(INSTRUCTIONS, 0))
     notes: tuple[str, ...] = ()
 
     @property
@@ -187,6 +191,7 @@ def wanted(
         *_nothing(subjects, reader, [*chosen, *others], given),
         *(rules.faults(config, purpose="eval") if source is not None or reader.bare else ()),
         *_unfit(subjects, items, chosen, config, start),
+        *_of_lm_eval(others, subjects),
     ]
     rows = {name: content_id(some) for name, some in items.items()}
     if not faults:
@@ -195,6 +200,7 @@ def wanted(
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
     also = voters(subjects)
+    learned = _learned(origin, items, chosen)
     return Wanted(
         config=config,
         origin=origin,
@@ -208,7 +214,8 @@ def wanted(
         members=_asked(origin, subjects),
         weights={s.name: _weights(origin, s) for s in subjects if s.together},
         rows=rows,
-        notes=tuple(_notes(subjects, also, items, chosen)),
+        learned=learned,
+        notes=(*_notes(subjects, also, items, chosen), *(learned.lines() if learned.found else ())),
     )
 
 
@@ -268,6 +275,32 @@ def _contests(
     return found, faults
 
 
+def _of_lm_eval(tasks: Sequence[str], subjects: Sequence[Subject]) -> list[str]:
+    if not tasks:
+        return []
+    from phalanx.measuring.lm_eval import lm_eval_faults
+
+    try:
+        return [
+            fault
+            for task in tasks
+            for fault in lm_eval_faults(task.removeprefix(LM_EVAL), subjects)
+        ]
+    except MissingPackage as error:
+        return [str(error)]
+
+
+def _learned(
+    origin: Origin, items: Mapping[str, Sequence[TaskItem]], tasks: Sequence[TaskSettings]
+) -> Overlaps:
+    """Instructions of the run that overlap the items: its members may have learned from them."""
+    every = [item for some in items.values() for item in some]
+    if not origin.instructions or origin.config.instructions.contamination == "off":
+        return Overlaps(INSTRUCTIONS, 0)
+    texts = {one.id: one.user_turns for one in origin.instructions}
+    return overlaps(INSTRUCTIONS, texts, origin.config.instructions.source, tasks, every)
+
+
 def _asked(origin: Origin, subjects: Sequence[Subject]) -> tuple[tuple[int, Member], ...]:
     """Everybody who answers, each version once, with the first iteration that it is of."""
     first: dict[Member, int] = {}
@@ -307,14 +340,25 @@ def _unfit(
                 mixture_of(subject, config)
             except ConfigError as error:
                 faults.append(f"--members {subject.name}: {error}")
+    judged = [task.name for task in tasks if is_judged(task)]
+    only = [
+        subject.name
+        for subject in subjects
+        if not subject.together and config.evaluate.judges == [subject.members[0].name]
+    ]
+    if judged and only:
+        faults.append(
+            f"{', '.join(judged)}: {', '.join(only)} has no judge but itself, and nobody judges an "
+            "answer of their own; name another in evaluate.judges"
+        )
     contests = [task.name for task in tasks if task.kind in CONTESTS]
     choosing = [subject for subject in subjects if subject.together == BEST_OF]
     if not contests and not choosing:
         return faults
-    try:
-        judges = judges_from(config, start)
-    except ConfigError as error:
-        return [*faults, str(error)]
+    known = {member.name for member in start}
+    if not known.issuperset(config.evaluate.judges):
+        return faults  # the rules say so
+    judges = judges_from(config, start)
     if not judges:
         words = ", ".join([*contests, *(subject.name for subject in choosing)])
         faults.append(f"{words}: nobody judges; name members in evaluate.judges")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from phalanx.measuring.subjects import (
 )
 from phalanx.measuring.wanted import Wanted
 from phalanx.tasks import TaskItem
+from phalanx.tasks.contamination import read_stored, stored
 from phalanx.types import Ask, Instruction, Member, Progress
 from phalanx.workshop import Workshop
 
@@ -145,10 +146,10 @@ def _grown(config: Config, folder: Path) -> Config:
     if not path.exists():
         return config
     with Ledger(path) as ledger:
-        stored = None if ledger.is_untouched() else ledger.get("config")
-    if stored is None:
+        earlier = None if ledger.is_untouched() else ledger.get("config")
+    if earlier is None:
         return config
-    before = stored_config(folder, stored)
+    before = stored_config(folder, earlier)
     tasks = {task.name: task for task in before.evaluate.tasks}
     tasks |= {task.name: task for task in config.evaluate.tasks}
     members = {member.name: member for member in before.pool.members}
@@ -182,6 +183,10 @@ def _record_wish(place: Asking, wish: Wanted) -> None:
     facts["subjects"] = canonical_json(list(dict.fromkeys(names)))
     facts["pool_order"] = canonical_json(list(dict.fromkeys(pool)))
     facts["config"] = place.config.model_dump_json()
+    if wish.learned.found:
+        found = [one for before in read_stored(ledger.get("contamination")) for one in before.found]
+        found = list(dict.fromkeys([*found, *wish.learned.found]))
+        facts["contamination"] = stored([replace(wish.learned, found=tuple(found))])
     if wish.against:
         facts["against"] = wish.against
     ledger.grow(facts, every)
