@@ -123,8 +123,8 @@ class InstructionSettings(Section):
     duplicates: Literal["keep", "drop"] = "drop"
     """Instructions with the same text (a conversation: all its turns) under another id."""
     contamination: Literal["drop", "report", "off"] = "drop"
-    """Instructions that overlap items of `evaluate.tasks`, exactly or nearly: leave them out and
-    say so, only say so, or do not look."""
+    """Instructions, and demonstrations of a file for recruits, that overlap items of
+    `evaluate.tasks`, exactly or nearly: leave them out and say so, only say so, or do not look."""
 
 
 class MatchSettings(Section):
