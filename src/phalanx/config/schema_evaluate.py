@@ -22,8 +22,8 @@ class TaskSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """Short unique name in tables and reports."""
     source: str
-    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction, answer and (optionally)
-    domain."""
+    """`builtin:skills`, or a JSONL/CSV/Parquet file with instruction (or prompt), answer and
+    (optionally) domain and choices."""
     kind: TaskKind = ""
     """The benchmark whose published columns the file has (or `id, prompt, choices, answer, meta`);
     empty: rows of one's own, compared by `match`. It says what is asked for, how an answer is read,
@@ -34,11 +34,11 @@ class TaskSettings(Section):
     """The split of a hub data set or folder; default: the benchmark's own, or `train`."""
     match: Literal["exact", "number", "choice", "contains", "judged"] = "exact"
     """How a response is compared with the answer. `judged`: `evaluate.judges` say whether it means
-    the same. A `kind` has its own way; with gsm8k, `number` also takes the last number of a
-    response that states no answer."""
+    the same. `choice` shows the options of rows with `choices`. A `kind` has its own way; with
+    gsm8k, `number` also takes the last number of a response that states no answer."""
     samples: int = Field(1, ge=1)
-    """Responses to each item; more than one needs a temperature. The score is the share that is
-    right (pass@1; the report has pass@k)."""
+    """Responses to each item; more than one needs a temperature. The score is the share of them
+    that are right as a whole (pass@1; the report has pass@k)."""
     temperature: float = Field(0.0, ge=0)
     """0 is greedy."""
     baseline: str = ""
@@ -63,10 +63,11 @@ class EvaluateSettings(Section):
     dev_share: Share = 0.3
     """Share of each task's items that chooses checkpoints; results are reported on the rest."""
     max_new_tokens: int = Field(256, ge=1)
-    """Responses are greedy."""
+    """Responses are greedy where the task has no temperature."""
     judges: list[str] = []
     """Members that say whether an answer means the same as the gold one (`com2`, `match: judged`)
-    or which of two is better (`open`, `alpaca_eval`, ...); nobody judges an answer of their own."""
+    or which of two is better (`open`, `alpaca_eval`, ...); as they were at the start of a run.
+    Nobody judges an answer of their own."""
     mixture: bool = False
     """Measure the mixture of `mixture` beside the members (method moaa: at the start, and after
     every generation)."""

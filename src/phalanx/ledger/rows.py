@@ -283,7 +283,9 @@ EVALUATION_COLUMNS = (
     "answer", "reason", "response",
 )  # fmt: skip
 """``score`` is the share of the item that is right, from 0 to 1; ``correct`` is 1 where it is
-right as a whole (of several samples: the first)."""
+right as a whole. Of a task with several samples ``score`` is the share of them that are right as a
+whole, so that ``round(score * samples)`` are (what pass@k needs); the other columns are those of
+the first sample, but for a ``reason`` that begins with "sample"."""
 
 
 CONTEST = "contest:"
@@ -295,10 +297,11 @@ GAME_COLUMNS = (
 """One verdict of a judge-based benchmark: ``member`` against ``rival`` ("" where it is rated
 alone) on ``item``, by ``judge``. ``game`` tells the verdicts of an item apart: "first" and
 "second" are the places that the member's response was shown in, "turn 1" and "turn 2" what was
-rated. ``value`` is what counts (the member's share of the win from 0 to 1, or a rating), None where
-the verdict could not be read, for the ``reason`` given; ``label`` is the verdict as it was read.
-Lengths are in characters. ``response`` and ``request`` are ids of the member's answer and of the
-verdict."""
+rated, "gold" (and "gold 2", ... of more samples) the answer compared with the gold one. ``value``
+is what counts (the member's share of the win from 0 to 1, a rating, or 1 for the same as the gold
+answer), None where the verdict could not be read, for the ``reason`` given; ``label`` is the verdict
+as it was read. Lengths are in characters (``rival_length``: also of the gold answer). ``response``
+and ``request`` are ids of the member's answer and of the verdict."""
 
 
 TRIAL_COLUMNS = (
