@@ -299,7 +299,7 @@ alone) on ``item``, by ``judge``. ``game`` tells the verdicts of an item apart: 
 "second" are the places that the member's response was shown in, "turn 1" and "turn 2" what was
 rated, "gold" (and "gold 2", ... of more samples) the answer compared with the gold one. ``value``
 is what counts (the member's share of the win from 0 to 1, a rating, or 1 for the same as the gold
-answer), None where the verdict could not be read, for the ``reason`` given; ``label`` is the verdict
+answer), None where it could not be read, for the ``reason`` given; ``label`` is the verdict
 as it was read. Lengths are in characters (``rival_length``: also of the gold answer). ``response``
 and ``request`` are ids of the member's answer and of the verdict."""
 
