@@ -26,6 +26,7 @@ from phalanx.types import (
     TrainResult,
 )
 from tests.scripts import command, read_rows, write_pool, write_rows
+from tests.tiny import make_adapter, make_tiny
 
 # ada and bob prefer the text with "good" in it; cora always what is shown as A.
 RULES = r"""
@@ -378,3 +379,47 @@ def test_the_mixture_is_one_judge(tmp_path, file):
     assert (line.flipped.count, line.flipped.n) == (0, 5)
     with pytest.raises(ConfigError, match="the mixture is the one judge"):
         bench_from(config, members=["ada"])
+
+
+@pytest.mark.slow
+def test_real_weights_and_an_independent_recount(tmp_path):
+    """Likelihoods of tiny models, one with an adapter; verdicts recounted from responses."""
+    base = make_tiny(tmp_path / "base", seed=1)
+    adapter = make_adapter(base, tmp_path / "adapter", seed=2)
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"pool:\n  base: {base}\n  members:\n    - {{name: ada}}\n    - {{name: bob, adapter: "
+        f"{adapter}}}\njudge: {{protocol: likelihood}}\nresources: {{threads: 1}}\n",
+        encoding="utf-8",
+    )
+    rows = [own(n, f"the cat sat {n}", f"{n} dogs in town", "AB"[n % 2]) for n in range(12)]
+    out = tmp_path / "out"
+    data = write_rows(tmp_path / "pairs.jsonl", rows)
+    done = bench(config, "--data", data, "--out", out, "-q")
+    assert done.returncode == 0, done.stderr
+    with Ledger(run_ledger_path(out)) as ledger:
+        replies = ledger.query(
+            "SELECT r.member, r.logprob_sum / r.num_scored_tokens AS mean, full_text(r.want) AS "
+            "want, i.text FROM responses r, instructions i "
+            "WHERE instr(full_messages(r.messages), i.text) > 0"
+        )
+    means = {
+        (row["member"], row["text"], json.loads(row["want"])["completion"]): row["mean"]
+        for row in replies
+    }
+    assert len(means) == 48
+
+    def is_right(name: str, row: dict) -> bool:
+        a, b = (means[name, row["instruction"], row[side]] for side in ("response_a", "response_b"))
+        return a > b if row["label"] == "A" else b > a
+
+    expected = {name: sum(is_right(name, row) for row in rows) for name in ("ada", "bob")}
+    test = facts(out).tested.tests[0]
+    assert {line.name: line.right.count for line in test.alone} == expected
+    assert {line.num_stated for line in test.alone} == {12}
+    # The adapter changes what the judge says.
+    assert any(
+        means["ada", row["instruction"], row["response_a"]]
+        != means["bob", row["instruction"], row["response_a"]]
+        for row in rows
+    )
