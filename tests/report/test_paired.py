@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.report.paired import detectable, paired_test
+from phalanx.report.paired import detectable, detectable_mean, mean_test, paired_test
 from phalanx.statistics import minimum_detectable, sign_flip_test
 
 marks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
@@ -53,7 +54,27 @@ def test_nothing_to_find_where_nothing_or_too_little_differs():
     assert detectable([0, 1, 1], [0, 1, 1]) is None
     assert detectable([0] * 50, [1] * 3 + [0] * 47) is None
     assert detectable([0.5], [0.7]) is None
-    assert detectable([0.5, 0.5], [0.6, 0.6]) is None, "no spread, so no error to go by"
+    assert detectable([0.5] * 9, [0.6] * 9) is None, "no spread, so no error to go by"
+    few, some = [0.2, 0.3, 0.1, 0.4, 0.2], [0.2, 0.3, 0.1, 0.4, 0.2, 0.1]
+    assert detectable([0.5] * 5, [0.5 + d for d in few]) is None, "2 / 2^5 is above .05"
+    assert detectable([0.5] * 6, [0.5 + d for d in some]) > 0
+    assert detectable([0.5] * 6, [0.5 + d for d in some], family=2) is None
+    assert detectable_mean([some, [0.0]]) is None
+
+
+def test_tasks_weigh_the_same_in_the_test_of_their_mean():
+    # Four items of a small task outweigh twelve of a large one: all 2^5 patterns by hand.
+    small, large = [1.0, 1.0, 1.0, 1.0], [-1.0] + [0.0] * 11
+    sums = [abs(sum(signs[:4]) / 4 - signs[4] / 12) for signs in product((1, -1), repeat=5)]
+    seen = abs(4 / 4 - 1 / 12)
+    expected = sum(total >= seen - 1e-12 for total in sums) / 32
+    assert mean_test([small, large], seed=0) == expected == 4 / 32
+
+
+def test_what_a_mean_of_two_tasks_could_show_by_hand():
+    one, two = [0.5, -0.5] * 20, [0.1, -0.3] * 10
+    error = math.sqrt(0.25 * 40 / 39 / 40 + 0.04 * 20 / 19 / 20) / 2
+    assert detectable_mean([one, two]) == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
 
 
 def test_everything_may_differ():

@@ -17,7 +17,7 @@ from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.report.measured_records import Measured, Paired, PassAt, Picked, TaskMean, TaskScore
-from phalanx.report.paired import detectable, paired_test
+from phalanx.report.paired import detectable, detectable_mean, mean_test, paired_test
 from phalanx.statistics import (
     Interval,
     holm,
@@ -242,7 +242,7 @@ def _paired(
         _difference(subject, other, task, *pair, derive_seed("task", place, task), len(both))
         for task, pair in both.items()
     ]
-    adjusted = holm([line.pvalue for line in lines if line.pvalue is not None])
+    adjusted = holm([line.pvalue for line in lines])
     lines = [replace(line, adjusted=p) for line, p in zip(lines, adjusted, strict=True)]
     apart = {t: [y - x for x, y in zip(*both[t], strict=True)] for t in common if t in both}
     if len(apart) < 2:
@@ -251,7 +251,19 @@ def _paired(
         sum(getattr(line, name) for line in lines if line.task in apart)
         for name in ("n", "gained", "lost")
     )
-    return [*lines, Paired(subject, other, "", n, *_mean(apart, place), gained, lost)]
+    mean = Paired(
+        subject,
+        other,
+        "",
+        n,
+        *_mean(apart, place),
+        gained,
+        lost,
+        exact=False,
+        pvalue=mean_test(list(apart.values()), seed=place),
+        detectable=detectable_mean(list(apart.values())),
+    )
+    return [*lines, mean]
 
 
 def _difference(

@@ -56,7 +56,7 @@ class TaskMean:
 class Paired:
     """``subject`` minus ``other`` on the ``n`` items of ``task`` that both have.
 
-    ``task`` "" is the mean over the tasks that all subjects have, which has no test of its own.
+    ``task`` "" is the mean over the tasks that all subjects have: one test, which is not adjusted.
 
     ``pvalue`` is exact McNemar where ``exact`` (every item right or wrong on both sides), else of
     flipped signs; ``adjusted`` is that after Holm over the tasks of this comparison.
@@ -72,19 +72,16 @@ class Paired:
     interval: Interval | None
     gained: int
     lost: int
-    exact: bool = True
-    pvalue: float | None = None
+    exact: bool
+    pvalue: float
     adjusted: float | None = None
     detectable: float | None = None
 
     @property
     def direction(self) -> int:
-        """1 or -1 where the adjusted test (of a mean: its interval) says so, else 0."""
-        if self.adjusted is not None:
-            clear = self.adjusted < ALPHA
-        else:
-            clear = self.interval is not None and not self.interval.low <= 0 <= self.interval.high
-        return (1 if self.difference > 0 else -1) if clear else 0
+        """1 or -1 where the test, adjusted where it is one of several, says so, else 0."""
+        pvalue = self.pvalue if self.adjusted is None else self.adjusted
+        return 0 if pvalue >= ALPHA else 1 if self.difference > 0 else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ _JUDGED = (
 )
 _READING = (
     "p is that of exact McNemar (of flipped signs, where items are partly right); Holm adjusts it "
-    "over the tasks of one comparison, and decides: below .05 is better or worse (of a mean, the "
-    "interval decides). + and − count items that gained and lost."
+    "over the tasks of one comparison, and decides: below .05 is better or worse. + and − count "
+    "items that gained and lost."
 )
 _FINDS = (
     "“Unclear” is not “equal”: a difference below “finds” (points) would mostly go unnoticed. "
@@ -111,10 +111,9 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     partly = task not in measured.sampled and any(one.whole != one.score for one in scores)
     judged = task in measured.judged
     kind = measured.kinds[task]
-    header = "pass@1 %" if task in measured.sampled else "% right"
+    header = _header(measured, task)
     whole = "over half %" if task.startswith("lm-eval:") else "wholly right %"
-    if kind == "truthfulqa_mc2":
-        header, whole = "true mass %", "% right"
+    whole = "% right" if kind == "truthfulqa_mc2" else whole
     headers = ("subject", "n", header, "95 %", "unreadable", "failed")
     headers += ((whole,) if partly else ()) + (("characters",) if judged else ())
     rows = []
@@ -139,6 +138,12 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     return TableView(title, headers, tuple(rows), " ".join(notes), left=(0,), detail=detail)
 
 
+def _header(measured: Measured, task: str) -> str:
+    if measured.kinds[task] == "truthfulqa_mc2":
+        return "true mass %"
+    return "pass@1 %" if task in measured.sampled else "% right"
+
+
 def _compared(measured: Measured) -> Section:
     tables = [
         TableView(
@@ -153,19 +158,17 @@ def _compared(measured: Measured) -> Section:
 
 
 def _comparison(row: Paired) -> tuple[str, ...]:
-    test = "–" if row.pvalue is None else p_value(row.pvalue)
-    adjusted = "–" if row.adjusted is None else p_value(row.adjusted)
-    finds = "" if row.direction or not row.task else "–"
-    if not row.direction and row.detectable is not None:
-        finds = percent(row.detectable)
+    finds = ""
+    if not row.direction:
+        finds = "–" if row.detectable is None else percent(row.detectable)
     return (
         row.task or "mean of tasks",
         f"{row.n:,}",
         points(row.difference),
         points_span(row.interval, 0) if row.interval else "–",
         f"{row.gained}/{row.lost}",
-        test if row.task else "",
-        adjusted if row.task else "",
+        p_value(row.pvalue),
+        "" if row.adjusted is None else p_value(row.adjusted),
         verdict_word(row.direction),
         finds,
     )
@@ -185,7 +188,9 @@ def _domains(measured: Measured) -> Section:
         if not domains:
             continue
         label = measured.kinds[task].startswith("normad")
-        title = f"{task}: recall of each label, %" if label else f"{task}, % right"
+        title = (
+            f"{task}: recall of each label, %" if label else f"{task}, {_header(measured, task)}"
+        )
         for number, some in enumerate(_chunks(subjects, 3)):
             rows = []
             for domain in domains:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, stdev
+from statistics import NormalDist, variance
 
 from phalanx.statistics import mcnemar_exact, minimum_detectable, sign_flip_test
 
@@ -47,15 +47,32 @@ def detectable(before: Sequence[float], after: Sequence[float], *, family: int =
     """
     differences = [two - one for one, two in zip(before, after, strict=True)]
     differing = sum(d != 0 for d in differences) / len(differences)
-    level = ALPHA / family
     if not differing:
         return None
     if {*before, *after} <= {0, 1}:
         # A share of 1 is no share of a binomial; this is as close as matters.
-        return minimum_detectable(len(differences), min(differing, 0.999), POWER, 1 - level)
-    if len(differences) < 2:
+        differing = min(differing, 0.999)
+        return minimum_detectable(len(differences), differing, POWER, 1 - ALPHA / family)
+    return detectable_mean([differences], family=family)
+
+
+def mean_test(tasks: Sequence[Sequence[float]], *, seed: int) -> float:
+    """p of flipped signs: is the mean over tasks of their mean differences 0?"""
+    weighted = [value / len(task) for task in tasks for value in task]
+    return sign_flip_test(weighted, seed=seed)
+
+
+def detectable_mean(tasks: Sequence[Sequence[float]], *, family: int = 1) -> float | None:
+    """What :func:`mean_test` finds with 80 % chance, by the normal approximation.
+
+    None where a task has a single item, and where so few items differ that flipping their signs
+    cannot come below the level, even if all changed one way.
+    """
+    level = ALPHA / family
+    differing = sum(value != 0 for task in tasks for value in task)
+    if 2 * 0.5**differing >= level or any(len(task) < 2 for task in tasks):
         return None
+    error = math.sqrt(sum(variance(task) / len(task) for task in tasks)) / len(tasks)
     normal = NormalDist()
-    reach = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
-    found = reach * stdev(differences) / math.sqrt(len(differences))
+    found = (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)) * error
     return found if 0 < found <= 1 else None
