@@ -20,6 +20,7 @@ _FROM = {
     "measure": "phalanx.api",
     "mix": "phalanx.api",
     "judge": "phalanx.api",
+    "judge_bench": "phalanx.api",
     "reproduce": "phalanx.api",
     "synthesise": "phalanx.api",
 }
@@ -29,6 +30,7 @@ __all__ = [
     "Run",
     "__version__",
     "judge",
+    "judge_bench",
     "load_config",
     "measure",
     "mix",

@@ -27,6 +27,8 @@ from phalanx.export_answers import export_answers
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
+from phalanx.measuring.judges import judge_bench as test_judges
+from phalanx.measuring.judges_wanted import wanted_bench
 from phalanx.measuring.wanted import wanted
 from phalanx.measuring.work import measure_subjects
 from phalanx.mixing import mix_file
@@ -48,6 +50,7 @@ from phalanx.workshop import Workshop
 __all__ = [
     "Run",
     "judge",
+    "judge_bench",
     "load_config",
     "measure",
     "mix",
@@ -272,6 +275,36 @@ def measure(
         against=against,
     )
     return Run(measure_subjects(wish, out, progress=progress, workshop=workshop).folder)
+
+
+def judge_bench(
+    source: Path | str,
+    data: Path | str,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    format: str = "auto",
+    members: Sequence[str] = (),
+    iterations: Sequence[int] | None = None,
+    limit: int | None = None,
+    per_item: int = 1,
+    out: Path | str,
+    progress: Progress | None = None,
+    workshop: Workshop | None = None,
+) -> Run:
+    """Test judges on pairs of which the better response is known, as ``phalanx judge-bench`` does.
+
+    ``source`` is a configuration, a file with a pool, or a run's folder; ``data`` a file of pairs,
+    or a folder with answers. ``.facts().tested`` of the result has every number of the table.
+    """
+    made = wanted_bench(
+        source, data, overrides, format=format, members=members, iterations=iterations,
+        limit=limit, per_item=per_item,
+    )  # fmt: skip
+    folder = test_judges(
+        made.bench, made.file, out, writers=made.writers, flags=made.flags, progress=progress,
+        workshop=workshop,
+    )  # fmt: skip
+    return Run(folder)
 
 
 def synthesise(

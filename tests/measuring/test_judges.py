@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import phalanx
 from phalanx.benchmarks.pair_files import read_pair_file
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
@@ -139,6 +140,14 @@ def test_the_same_command_goes_on_and_other_pairs_are_refused(config, file, tmp_
     other = bench(*words, "--limit", 3)
     assert other.returncode != 0
     assert "was made with --limit None, and is now asked for 3" in other.stderr
+
+
+def test_the_same_in_python(config, file, tmp_path):
+    made = phalanx.judge_bench(
+        config, file, {"judge.protocol": "reward"}, members=["ada"], out=tmp_path / "out"
+    )
+    (line,) = made.facts().tested.tests[0].alone
+    assert (line.name, line.right.count, line.num_stated) == ("ada", 3, 5)
 
 
 def test_only_the_named_judges_are_asked(config, file, tmp_path):

@@ -63,24 +63,23 @@ def judge_bench(
     by every rule of aggregation. Of a run: before and after.
     """
     from phalanx.measuring.judges import judge_bench as test_judges
-    from phalanx.measuring.judges_source import bench_from
+    from phalanx.measuring.judges_wanted import wanted_bench
     from phalanx.progress import for_terminal
 
-    if not data:
-        raise ConfigError("--data is missing; name a file with pairs, or a folder with answers")
-    names, numbers = _names(members), _numbers(iterations)
-    bench = bench_from(source, overrides or [], members=names, iterations=numbers)
-    file, families = _pairs(data, format, per_item, bench.config.seed)
-    file = file.limited(limit, bench.config.seed)
-    folder = out_folder or folder_of(source, bench.config, "judge-bench")
+    made = wanted_bench(
+        source, data, overrides or [], format=format, members=_names(members),
+        iterations=_numbers(iterations), limit=limit, per_item=per_item,
+    )  # fmt: skip
+    folder = out_folder or folder_of(source, made.bench.config, "judge-bench")
     target = target_of(to, folder) if to else None
-    flags = {
-        "--data": data, "--format": format, "--limit": limit, "--members": names,
-        "--iterations": list(bench.iterations), "--per-item": per_item,
-    }  # fmt: skip
     with stopping():
         test_judges(
-            bench, file, folder, writers=families, flags=flags, progress=for_terminal(quiet=quiet)
+            made.bench,
+            made.file,
+            folder,
+            writers=made.writers,
+            flags=made.flags,
+            progress=for_terminal(quiet=quiet),
         )
     _show(folder, target)
 
@@ -97,22 +96,6 @@ def _show(folder: Path, target: Path | None) -> None:
             rows = list(pair_rows(ledger))
             write_jsonl(target, rows)
             out.print(f"Wrote {len(rows)} rows to {target}", markup=False, highlight=False)
-
-
-def _pairs(data: str, format: str, per_item: int, seed: int):
-    """The pairs, and the families of their writers where they are known."""
-    from phalanx.benchmarks.pair_files import FORMATS, read_pair_file
-    from phalanx.ledger import run_ledger_path
-    from phalanx.measuring.judges_pairs import own_answers
-
-    if format not in ("auto", *FORMATS):
-        raise ConfigError(f"--format {format!r}: expected auto or one of {', '.join(FORMATS)}")
-    if run_ledger_path(Path(data).expanduser()).exists():
-        if format != "auto":
-            raise ConfigError(f"--format {format}: {data} has answers, not a file of pairs")
-        own = own_answers(Path(data).expanduser(), per_item=per_item, seed=seed)
-        return own.file, own.families
-    return read_pair_file(data, format), {}
 
 
 def _names(text: str) -> list[str]:

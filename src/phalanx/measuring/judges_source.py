@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from phalanx import pool
 from phalanx.asking import refuse_unmade
@@ -43,7 +45,7 @@ class Bench:
 
 def bench_from(
     source: Path | str,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     members: Sequence[str] = (),
     iterations: Sequence[int] | None = None,
@@ -68,13 +70,18 @@ def bench_from(
     return Bench(config, chosen, reputations)
 
 
-def _origin(source: str, overrides: Sequence[str]) -> Origin:
+def _origin(source: str, overrides: Sequence[str] | Mapping[str, Any]) -> Origin:
     """A file may also be the section ``pool`` alone, as ``phalanx recruit`` writes it."""
     path = Path(source).expanduser()
     if not source.startswith("preset:") and path.suffix in (".yaml", ".yml"):
         keys = read_file(path, source).data.keys()
         if "members" in keys and "pool" not in keys:
-            return origin_of(None, [f"pool={source}", *overrides])
+            given = (
+                [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+                if isinstance(overrides, Mapping)
+                else overrides
+            )
+            return origin_of(None, [f"pool={source}", *given])
     return origin_of(source, overrides)
 
 
