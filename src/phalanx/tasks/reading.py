@@ -15,6 +15,10 @@ _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w)\]}}])[-−])?(?<![\w.])[$€£]?(?P<top>{_PLAIN})(?:[eE](?P<power>[-+]?[0-9]+)"
     rf"(?![0-9\w]))?(?:\s*/\s*(?P<bottom>{_PLAIN})(?!\s*/))?"
 )
+_POWER_AFTER, _POWER_BEFORE = re.compile(r"[ )}]*\^"), re.compile(r"\^[ ({]*$")
+_SIGNED = re.compile(r"(?:(?<![\w.,])(\d{1,9})[ \u2009\u202f]?)?([¼-¾⅐-⅞↉])")
+_RAISED = re.compile(r"(?<=[0-9])(?=[⁰¹²³⁴-⁹])")
+_SEPARATORS = {0x066B: ".", 0x066C: ","}  # Arabic decimal and thousands separators
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SENTENCE = 500
 """Characters in which a statement gives its number."""
@@ -45,10 +49,24 @@ def read_number(text: str) -> str:
 
 
 def _plain_numbers(text: str) -> str:
-    """The text with LaTeX's ways of writing numbers replaced by plain ones."""
+    """The text with the ways of LaTeX and Unicode to write numbers replaced by plain ones.
+
+    A raised digit is a power, and a number with a sign such as ½ is a fraction: NFKC alone would
+    make 52 of 5² and 31/2 of 3½.
+    """
+    text = _SIGNED.sub(_fraction, text).translate(_SEPARATORS)
+    text = _RAISED.sub("^", text)
     plain = "".join(map(ascii_digit, unicodedata.normalize("NFKC", text)))
     plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$")
+    plain = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)", " ", plain)
     return re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 ", plain)
+
+
+def _fraction(match: re.Match[str]) -> str:
+    """½ as 1/2, 3½ as 7/2. The numbers of these signs are ninths, tenths and the like."""
+    value = Fraction(unicodedata.numeric(match[2])).limit_denominator(1000)
+    value += int(match[1] or 0)
+    return f"{value.numerator}/{value.denominator}"
 
 
 def ascii_digit(character: str) -> str:
@@ -58,7 +76,14 @@ def ascii_digit(character: str) -> str:
 
 
 def _numbers(text: str) -> list[str]:
-    return [value for match in _NUMBER.finditer(text) if (value := _canonical(match))]
+    """Without bases and powers, which are no numbers by themselves."""
+    return [
+        value
+        for match in _NUMBER.finditer(text)
+        if not _POWER_AFTER.match(text, match.end())
+        and not _POWER_BEFORE.search(text[max(0, match.start() - 4) : match.start()])
+        and (value := _canonical(match))
+    ]
 
 
 def _last(found: list[str]) -> str:
@@ -133,7 +158,7 @@ def read_stated_number(text: str) -> str:
     found: list[tuple[int, str, bool]] = []
     for start, content in boxes(plain):
         found.append((start, _without_units(content), True))
-    for match in re.finditer(r"####([^\n]*)", plain):
+    for match in re.finditer(r"#{4,}([^\n#]*)", plain):
         found.append((match.start(), match[1], False))
     for match in STATED.finditer(plain):
         rest = plain[match.end() : match.end() + _SENTENCE].lstrip(" \t\n*_:")
@@ -152,11 +177,9 @@ def read_stated_number(text: str) -> str:
 
 
 def _without_units(content: str) -> str:
-    """A box without texts that hold no digit, their power, and degrees."""
-    bare = re.sub(
-        r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}0-9]*)\}\s*(?:\^\s*\{?\s*\d+\s*\}?)?", " ", content
-    )
-    return re.sub(r"\^\s*\{?\s*\\circ\s*\}?", " ", bare)
+    """A box without texts that hold no digit, and their power."""
+    unit = r"\\(?:text|mathrm|mbox|textbf)\s*\{([^{}0-9]*)\}\s*(?:\^\s*\{?\s*\d+\s*\}?)?"
+    return re.sub(unit, " ", content)
 
 
 def _values(text: str) -> list[str]:

@@ -30,13 +30,15 @@ _FILL = r"(?:\s+(?:therefore|thus|clearly|probably|likely|most|option|choice|let
 _CLAUSE = re.compile(r"[,;:.!?\n]|\b(?:so|but|therefore|thus|hence|because|since|then)\b", re.I)
 _DENIAL = re.compile(
     r"\b(?:not|never|neither|nor|cannot|hardly)\b|n['’]t\b|"
-    r"\b(?:wrong|incorrect|false|worst|second[- ]best|other|alternative)\s+$",
+    r"\b(?:wrong|incorrect|false|worst|second[- ]best|other|alternative)\s+$|"
+    r"\b(?:wrong|incorrect|false|untrue)\s+that\b",
     re.IGNORECASE,
 )
 _REFUTED = re.compile(
     r"[)\]*_\"'`]*\s+(?:is|was|would\s+be|seems|looks)(?:n['’]t|\s+(?:not|wrong|incorrect|false))\b",
     re.IGNORECASE,
 )
+_ASKED = re.compile(r"[)\]*_\"'`]*\s*\?")
 _SUPPOSED = re.compile(r"\b(?:if|unless|had)\b", re.IGNORECASE)
 
 
@@ -138,11 +140,11 @@ def _is_word(plain: str, begin: int, end: int) -> bool:
 
 
 def _denied(before: str, statement: str, after: str) -> bool:
-    """Whether a statement is refuted, or made under a condition."""
+    """Whether a statement is refuted, a question, or made under a condition."""
     clause = _CLAUSE.split(before[-200:])[-1]
     if _DENIAL.search(clause) or re.match(r"(?i:wrong|incorrect)\b", statement):
         return True
-    if _REFUTED.match(after):
+    if _REFUTED.match(after) or _ASKED.match(after):
         return True
     if not re.search(r"\bwould\b", statement):
         return False
