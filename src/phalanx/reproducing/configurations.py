@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 from phalanx.config import Config, load
 from phalanx.config.faults import did_you_mean
+from phalanx.config.loading import shaped
 from phalanx.config.rules import TABLES
 from phalanx.errors import ConfigError
 from phalanx.plan import content_faults
@@ -152,7 +153,7 @@ class _Material:
     def __init__(self, paper: Paper, wish: Wish) -> None:
         self.paper, self.wish = paper, wish
         given = [f"pool={wish.pool}"] if wish.pool else []
-        loaded = load(f"preset:{paper.preset}", [*given, *wish.overrides], complete=False)
+        loaded = shaped(f"preset:{paper.preset}", [*given, *wish.overrides])
         self.own = bool(loaded.pool.members or loaded.pool.recruit)
         dumped = loaded.model_dump(exclude_unset=True)
         self.pool = dumped["pool"] if self.own else paper.pool.section
@@ -282,7 +283,7 @@ def _configured(material: _Material, needs: Mapping[str, _Need]) -> dict[str, Ru
     faults: dict[str, list[str]] = {}
     wish = material.wish
     gpus = machine_named(wish.machine).gpus if wish.machine else None
-    preset = load(f"preset:{material.paper.preset}", complete=False)
+    preset = shaped(f"preset:{material.paper.preset}")
     with TemporaryDirectory(prefix="phalanx-") as scratch:
         for name, need in needs.items():
             path = Path(scratch) / f"{name}.yaml"
@@ -337,7 +338,7 @@ def _unlike(own: Section, base: Section) -> Section:
 
 def changed(study: Study, run: Run) -> Iterator[tuple[str, Any, Any]]:
     """(key, value, the preset's) of settings that neither the preset nor the row asks for."""
-    preset = load(f"preset:{study.paper.preset}", complete=False)
+    preset = shaped(f"preset:{study.paper.preset}")
     arm = study.paper.arms[run.arm]
     asked = dict(_leaves({"evaluate": study.paper.evaluate} | arm.settings))
     for path, value in _leaves(run.difference):

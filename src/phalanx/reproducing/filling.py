@@ -14,6 +14,7 @@ from typing import Any
 from phalanx.asking import stored_config
 from phalanx.config import Config
 from phalanx.config.compare import RESUME_FREE, differences
+from phalanx.config.loading import map_paths
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import MemberSettings
 from phalanx.errors import LedgerError
@@ -287,7 +288,8 @@ def _conditions(study: Study, run: Run, config: Config, benchmark: Benchmark) ->
     """What differs from the paper, as the ledger has it."""
     paper = study.paper
     if benchmark.by == "run":
-        own = [key for key, _, _ in differences(run.config, config, _FREE)]
+        written, made = without_folders(run.config), without_folders(config)
+        own = [key for key, _, _ in differences(written, made, _FREE)]
         more = f" and {len(own) - 4} more" if len(own) > 4 else ""
         if own:
             yield f"{run.name} has other settings than its file: {', '.join(own[:4])}{more}"
@@ -306,6 +308,11 @@ def _conditions(study: Study, run: Run, config: Config, benchmark: Benchmark) ->
         models = {one.name: _weights(one, config) for one in config.pool.members}
         named = ", ".join(f"{name} ({models.get(name)})" for name in config.evaluate.judges)
         yield f"judged by {named}; the paper: {paper.judges.words}"
+
+
+def without_folders(config: Config) -> Config:
+    """The same wherever its files are, as long as they are called the same."""
+    return Config.model_validate(map_paths(config.model_dump(), lambda text: Path(text).name))
 
 
 def _weights(member: MemberSettings, config: Config) -> str:
