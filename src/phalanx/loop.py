@@ -232,7 +232,7 @@ def learn(session: Session, number: int) -> None:
     }
     if not lessons:
         return
-    pairs = _noisy(stored_pairs(ledger, number), config)
+    pairs = with_label_noise(stored_pairs(ledger, number), config)
     initial = {member.name: member for member in ledger.members(0)}
     jobs = [
         _job(session, number, member, lesson, pairs, initial[member.name].adapter)
@@ -344,7 +344,7 @@ def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
     ]
 
 
-def _noisy(pairs: Sequence[PreferencePair], config: Config) -> list[PreferencePair]:
+def with_label_noise(pairs: Sequence[PreferencePair], config: Config) -> list[PreferencePair]:
     """The random-winner control: swap chosen and rejected with chance ``train.label_noise``."""
 
     def swapped(pair: PreferencePair) -> PreferencePair:
