@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 
 import pytest
@@ -14,7 +14,8 @@ from phalanx.report import accounting
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
 from phalanx.report.scores import evaluation, vote
-from phalanx.statistics import wilson
+from phalanx.report.views import paired_tests
+from phalanx.statistics import mcnemar_exact, minimum_detectable, wilson
 from tests.report import fixture_run
 
 
@@ -167,6 +168,69 @@ def test_evaluation_uses_the_test_split_only(facts, rows):
     assert change.interval.low <= change.difference <= change.interval.high
     assert facts.evaluation.num_dev + facts.evaluation.num_test == 160
     assert change.pvalue is not None
+
+
+def test_tests_are_adjusted_over_the_domains_of_a_member(facts, rows):
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    measured = facts.evaluation
+    for member in fixture_run.NAMES:
+        cells = [measured.change(member, domain) for domain in measured.domains]
+        for cell in cells:
+            both = rows(
+                "SELECT b.correct AS before, a.correct AS after FROM evaluations b "
+                "JOIN evaluations a USING (member, task, item) WHERE b.iteration = 0 "
+                "AND a.iteration = 2 AND b.member = ? AND b.domain = ? AND b.split = 'test'",
+                member,
+                cell.domain,
+            )
+            lost = sum(row["before"] > row["after"] for row in both)
+            gained = sum(row["after"] > row["before"] for row in both)
+            assert cell.pvalue == mcnemar_exact(lost, gained)
+            differing = (lost + gained) / cell.n
+            expected = minimum_detectable(cell.n, differing, confidence=1 - 0.05 / 4)
+            assert cell.detectable == expected
+        holm = multitest.multipletests([cell.pvalue for cell in cells], method="holm")[1]
+        assert [cell.adjusted for cell in cells] == pytest.approx(holm.tolist())
+        assert [cell.proven != 0 for cell in cells] == (holm < 0.05).tolist()
+        mean = measured.change(member)
+        assert (mean.pvalue, mean.adjusted, mean.proven) == (None, None, 0)
+    pool = [measured.change("", domain) for domain in measured.domains]
+    assert all(0 < cell.pvalue <= cell.adjusted <= 1 for cell in pool)
+
+
+def test_the_table_of_tests_counts_what_the_cells_say(facts):
+    table = paired_tests(facts.evaluation)
+    assert [row[0] for row in table.rows] == ["all members", *fixture_run.NAMES, "collective"]
+    for name, better, worse, unclear, *_ in table.rows[1:-1]:
+        cells = [facts.evaluation.change(name, d) for d in facts.evaluation.domains]
+        signs = Counter(cell.proven for cell in cells)
+        assert (better, worse, unclear) == (str(signs[1]), str(signs[-1]), str(signs[0]))
+    assert sum(int(row[1]) for row in table.rows) > 0
+    assert paired_tests(replace(facts.evaluation, changes=(), collective=())) is None
+
+
+def test_a_run_weighs_shares_of_items(tmp_path):
+    scores = {0: (0.25, 0.5, 0.5, 0.0, 0.5, 0.25), 1: (0.75, 1.0, 0.75, 0.5, 1.0, 0.5)}
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        ledger.record_evaluation(
+            [
+                {
+                    "iteration": number, "member": "ann", "task": "mass", "item": str(place),
+                    "domain": "", "split": "test", "correct": int(score > 0.5), "readable": 1,
+                    "score": score, "answer": "", "reason": "", "response": "",
+                }
+                for number, row in scores.items()
+                for place, score in enumerate(row)
+            ]
+        )  # fmt: skip
+        found = evaluation(ledger, ["ann"], seed=0, weights_before={}, weights_after={},
+                           unvoted=["mass"])  # fmt: skip
+    change = found.change("ann", "mass")
+    assert (change.before, change.after) == (pytest.approx(2 / 6), pytest.approx(4.5 / 6))
+    assert change.pvalue == 2 / 2**6, "all six went up: one pattern of signs each way"
+    assert change.before_interval.low < 2 / 6 < change.before_interval.high < 0.5
+    assert change.proven == 1
+    assert found.collective == ()
 
 
 def test_means_weigh_domains_and_members_alike(facts):

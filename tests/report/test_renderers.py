@@ -255,6 +255,22 @@ def test_the_page_says_the_numbers(page, facts):
     assert "match.duels" in page.text
 
 
+def test_every_renderer_shows_the_adjusted_tests(page, facts):
+    cell = next(c for c in facts.evaluation.changes if c.proven)
+    unclear = next(c for c in facts.evaluation.changes if c.detectable and not c.proven)
+    assert words.tested(cell).startswith("Holm p ")
+    assert "finds" not in words.tested(cell)
+    assert words.tested(unclear).endswith(f"finds {words.percent(unclear.detectable)}")
+    assert words.tested(facts.evaluation.change()) == ""
+    for one in (cell, unclear):
+        assert words.tested(one) in page.text
+    text, document = printed(summary(facts)), markdown.render(facts)
+    for shown in (" ".join(text.split()), document, page.text):
+        assert "adjusted by Holm over the domains" in shown
+    assert "tests by domain" in text
+    assert "| tests by domain | better | worse | unclear |" in document
+
+
 def test_the_title_counts_and_does_not_claim(facts):
     measured = facts.evaluation
     assert len(measured.domains) == 4
