@@ -10,13 +10,15 @@ from rich.console import Console
 
 from phalanx.config import load
 from phalanx.errors import ConfigError, LedgerError
+from phalanx.evaluate import load_tasks
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.loop import align
+from phalanx.loop import Session, align, guard
 from phalanx.plan.make import check
 from phalanx.recruit import draw_demonstrations
 from phalanx.report.facts import gather
 from phalanx.report.html import notes
 from phalanx.report.terminal import summary
+from phalanx.sources import instructions_from
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = ROOT / "configs/smoke/rubric.yaml"
@@ -142,3 +144,32 @@ def test_recruits_do_not_learn_what_they_are_asked(tmp_path):
     assert {row.id for row in every} - {row.id for row in some} == {every[0].id}
     with pytest.raises(ConfigError, match="all rows of the domain 'd'"):
         draw_demonstrations(settings, "ada", 0, {row.id for row in every})
+
+
+def test_demonstrations_of_a_file_are_guarded_like_instructions(files, tmp_path):
+    """Recruits of a run learn from the rest; a file of which nothing is left is refused."""
+    asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
+    rows = [{"instruction": text, "response": "x", "domain": "d"}
+            for text in [*asked[:2], "What is nine?"]]  # fmt: skip
+    data = write(tmp_path / "rows.jsonl", rows)
+    source = tmp_path / "recruits.yaml"
+    source.write_text(
+        "pool: {base: 'builtin:smollm2-135m', recruit: {specialists: "
+        "{eve: [d], flo: [d], gus: [d]}}}\n"
+    )
+    given = [*files, f"pool.recruit.data={data}"]
+    config = load(source, given)
+    session = Session(config, tmp_path, None, None, Heard(), bool)  # type: ignore[arg-type]
+    session.items = load_tasks(config)
+    found = guard(session, instructions_from(config.instructions).instructions)
+    assert [len(one.found) for one in found] == [2, 2]
+    assert session.left_out == found[1].ids
+    assert len(session.instructions) == 58
+    kept = draw_demonstrations(config.pool.recruit, "eve", 0, session.left_out)
+    assert [row.prompt for row in kept] == ["What is nine?"]
+    code, text = check(source, given, width=200)
+    assert code == 0, text
+    assert "2 of 3 demonstrations overlap evaluation items and are left out" in text
+    write(data, rows[:2])
+    with pytest.raises(ConfigError, match="all 2 demonstrations overlap evaluation items"):
+        guard(session, instructions_from(config.instructions).instructions)

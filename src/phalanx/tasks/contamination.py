@@ -153,8 +153,8 @@ class Questions:
         if plain in self._same:
             return self._same[plain], 1.0, True
         counts: Counter[int] = Counter()
-        for run in _runs(plain):
-            counts.update(self._having.get(run, ()))
+        for run in _runs(plain) & self._having.keys():
+            counts.update(self._having[run])
         best: tuple[TaskItem, float, bool] | None = None
         for place in sorted(counts):
             runs, needed = self._needed[place]
