@@ -68,8 +68,10 @@ def write_data(folder: Path, *, count: int = COUNT) -> Path:
     folder.mkdir()
     for name in (*SETS, "arena_hard", "mt_bench"):
         write_rows(folder / f"{name}.jsonl", [_of_kind(name, n) for n in range(count)])
-    outputs = [_of_kind("alpaca_eval", n) | {"output": "An oak."} for n in range(count)]
-    write_rows(folder / "alpaca_eval.jsonl", outputs)
+    asked = [_of_kind("alpaca_eval", n) for n in range(count)]
+    write_rows(folder / "alpaca_eval.jsonl", asked)
+    met = [{"id": row["id"], "output": "An oak, I think.", "generator": "old"} for row in asked]
+    write_rows(folder / "alpaca_eval_baseline.jsonl", met)
     prompts = [{"instruction": f"Say the number {n}."} for n in range(count)]
     for name in SETS:
         write_rows(folder / f"{name}_train.jsonl", prompts)

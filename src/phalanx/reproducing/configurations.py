@@ -46,7 +46,7 @@ class Wish:
 
 @dataclass(slots=True)
 class Run:
-    """One configuration. ``evals`` are measured after the run: name of the benchmark -> source.
+    """One configuration. ``evals`` are the tasks that are measured after the run.
 
     ``lacking`` says why one of them cannot be; ``members`` are those to measure ("": the default).
     """
@@ -56,7 +56,7 @@ class Run:
     instructions: str
     config: Config
     difference: Section
-    evals: dict[str, str] = field(default_factory=dict)
+    evals: list[Section] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
     members: tuple[str, ...] = ()
 
@@ -232,15 +232,23 @@ class _Material:
                 for name, one in arm.students.items()
             ]
             data["moaa"] = {**data.get("moaa", {}), "students": students}
-        tasks = [
-            {"name": name, "kind": self.paper.benchmarks[name].kind, "source": source}
-            for name, source in need.benchmarks.items()
-            if self.paper.benchmarks[name].by == "run"
-        ]
+        tasks = self.tasks_of(need, "run")
         data["evaluate"] = dict(self.paper.evaluate) | ({"tasks": tasks} if tasks else {})
         if judged:
             data["evaluate"]["judges"] = self.judges
         return {key: value for key, value in data.items() if value not in ({}, [])}
+
+    def tasks_of(self, need: _Need, by: str) -> list[Section]:
+        """What is measured by the run, or after it."""
+        found = []
+        for name, source in need.benchmarks.items():
+            benchmark = self.paper.benchmarks[name]
+            task = {"name": name, "kind": benchmark.kind, "source": source}
+            if benchmark.baseline and (baseline := self.file(benchmark.baseline)):
+                task["baseline"] = str(baseline.absolute())
+            if benchmark.by == by:
+                found.append(task)
+        return found
 
     def _pool_of(self, arm: Arm, judged: bool) -> tuple[Section, list[Section]]:
         pool, endpoints = dict(arm.pool or self.pool), list(self.endpoints)
@@ -294,11 +302,7 @@ def _configured(material: _Material, needs: Mapping[str, _Need]) -> dict[str, Ru
                 for fault in error.faults:
                     faults.setdefault(_without_place(fault, path), []).append(name)
                 continue
-            evals = {
-                one: source
-                for one, source in need.benchmarks.items()
-                if material.paper.benchmarks[one].by == "eval"
-            }
+            evals = material.tasks_of(need, "eval")
             unlike = difference(config, preset, material.paper.preset)
             members = tuple(need.members)
             runs[name] = Run(

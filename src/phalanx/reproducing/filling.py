@@ -196,7 +196,7 @@ def _chosen(measured: Sequence[Key], take: str, dev: Callable[[Key], float | Non
 
 def _of_eval(
     ledger: Ledger, config: Config, take: str, benchmark: Benchmark, seed: str, partial: str
-) -> Value | None:
+) -> Value | str | None:
     """The line of a member in a contest, or of the best one by the dev items."""
     for contest in contests(ledger, config.seed):
         if contest.kind != benchmark.kind:
@@ -210,13 +210,15 @@ def _of_eval(
     return None
 
 
-def _of_line(contest: Contest, take: str, seed: str, partial: str) -> Value | None:
+def _of_line(contest: Contest, take: str, seed: str, partial: str) -> Value | str | None:
     line = next((one for one in _together(contest) if one.member == take), None)
     if line is None:
-        return None
-    measure = _measure(line)
-    other = contest.kind == "alpaca_eval" and not contest.published
-    note = "another judge or baseline than the published, so another quantity" if other else ""
+        return f"{take} is whom all meet, so it has no number" if take == contest.baseline else None
+    measure, note = _measure(line), ""
+    if contest.kind == "alpaca_eval" and not contest.published:
+        note = "another judge or baseline than the published, so another quantity"
+    elif "@" in contest.baseline:
+        note = f"against {contest.baseline} instead of the published baseline, so another quantity"
     who = f"{line.member}, {measure.name}"
     return Value(
         seed, measure.value, measure.interval, line.items, who, measure.unit, partial, note

@@ -52,6 +52,8 @@ class Benchmark(Section):
     file: str
     also: list[str] = Field(default_factory=list)
     """Other names of the file."""
+    baseline: str = ""
+    """A file with the answers of whom everybody meets."""
     hub: bool = False
     """Whether the kind's own data set of the hub will do."""
     judged: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -83,13 +84,11 @@ def _of_run(study: Study, run: Run, out: Path, runs: Path) -> Iterator[str]:
         folder = Path(_near(runs / run.name / f"seed-{seed}", out))
         yield _words("run", config, f"seed={seed}", "--out", folder)
         if run.evals:
-            kinds = {name: study.paper.benchmarks[name].kind for name in run.evals}
-            tasks = ",".join(
-                f"{kinds[name]}={_near_source(source, out)}" for name, source in run.evals.items()
-            )
+            tasks = [{k: _near_file(v, out) for k, v in task.items()} for task in run.evals]
             members = ("--members", ",".join(run.members)) if run.members else ()
             target = folder.with_name(f"{folder.name}{EVAL}")
-            yield _words("eval", folder, "--task", tasks, *members, "--out", target)
+            wanted = f"evaluate.tasks={json.dumps(tasks)}"
+            yield _words("eval", folder, wanted, *members, "--out", target)
     for name, reason in run.lacking.items():
         yield f"# {name}: {reason}"
 
@@ -128,8 +127,8 @@ def _near(path: Path, out: Path) -> str:
     return os.path.relpath(*ends)
 
 
-def _near_source(source: str, out: Path) -> str:
-    return source if source.startswith("hub:") else _near(Path(source), out)
+def _near_file(text: str, out: Path) -> str:
+    return _near(Path(text), out) if Path(text).is_absolute() else text
 
 
 # Plan ---------------------------------------------------------------------------------------------
