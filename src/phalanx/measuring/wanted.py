@@ -215,7 +215,10 @@ def wanted(
         weights={s.name: _weights(origin, s) for s in subjects if s.together},
         rows=rows,
         learned=learned,
-        notes=(*_notes(subjects, also, items, chosen), *(learned.lines() if learned.found else ())),
+        notes=(
+            *_notes(subjects, also, items, chosen, others),
+            *(learned.lines() if learned.found else ()),
+        ),
     )
 
 
@@ -276,15 +279,17 @@ def _contests(
 
 
 def _of_lm_eval(tasks: Sequence[str], subjects: Sequence[Subject]) -> list[str]:
+    """Why tasks of lm-eval cannot be asked of those who are not left out of them."""
     if not tasks:
         return []
+    players = [one for one in subjects if not left_out(one, None)]
+    if subjects and not players:
+        return [f"{', '.join(tasks)}: {left_out(subjects[0], None)}; name members besides"]
     from phalanx.measuring.lm_eval import lm_eval_faults
 
     try:
         return [
-            fault
-            for task in tasks
-            for fault in lm_eval_faults(task.removeprefix(LM_EVAL), subjects)
+            fault for task in tasks for fault in lm_eval_faults(task.removeprefix(LM_EVAL), players)
         ]
     except MissingPackage as error:
         return [str(error)]
@@ -382,6 +387,7 @@ def _notes(
     also: Sequence[Subject],
     items: Mapping[str, Sequence[TaskItem]],
     tasks: Sequence[TaskSettings],
+    others: Sequence[str],
 ) -> list[str]:
     """Who is measured beside those named, and what collectives are not measured on."""
     found = []
@@ -393,4 +399,7 @@ def _notes(
             some = items.get(task.name)
             if reason := left_out(subject, some[0] if some else None):
                 found.append(f"{subject.name} is not measured on {task.name}: {reason}")
+        for name in others:
+            if reason := left_out(subject, None):
+                found.append(f"{subject.name} is not measured on {name}: {reason}")
     return found
