@@ -196,3 +196,20 @@ def test_kinds_of_the_hub_are_kinds_that_can_be_read():
     assert all(source.startswith("hub:") and split for source, split in HUB.values())
     assert split_for("gsm8k") == "test"
     assert split_for("") == "train"
+
+
+def test_recruits_that_are_not_made_are_refused_and_a_pool_alone_is_a_source(tmp_path):
+    unmade = tmp_path / "unmade.yaml"
+    unmade.write_text(
+        "pool:\n  base: builtin:smollm2-135m\n  recruit: {specialists: {ada: [echo]}}\n"
+        "  members: [{name: bob}]\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError, match="ada: recruits are made by a run"):
+        wanted(str(unmade), tasks=["skills"])
+    with pytest.raises(ConfigError, match="--members ada: recruits are made by a run"):
+        wanted(str(unmade), tasks=["skills"], members=["ada"])
+    assert names(wanted(str(unmade), tasks=["skills"], members=["bob"])) == ["bob"]
+    alone = tmp_path / "pool.yaml"
+    alone.write_text("base: builtin:smollm2-135m\nmembers: [{name: cora}]\n", encoding="utf-8")
+    assert names(wanted(str(alone), {"seed": 4}, tasks=["skills"])) == ["cora"]

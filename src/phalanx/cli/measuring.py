@@ -4,11 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phalanx.cli.base import Quiet, app, out, stopping
+
+if TYPE_CHECKING:
+    from phalanx.measuring.wanted import Wanted
+
+
+Members = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--members",
+        "--member",
+        metavar="A,B@2,...",
+        help="NAME, NAME@ITERATION, a model (builtin:smollm2-135m, a folder, org/name; "
+        "NAME=MODEL names it), majority, mixture, best_of. Default: everybody, of a run at its "
+        "start and its end.",
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task",
+        "--tasks",
+        metavar="T,...",
+        help="A name of evaluate.tasks, a kind (gsm8k, medqa, ...), KIND=FILE, skills, or "
+        "lm-eval:TASK. Default: all of evaluate.tasks.",
+    ),
+]
 
 
 @app.command("eval")
@@ -21,27 +47,8 @@ def eval_(
             "win over it: evaluate.max_new_tokens=128",
         ),
     ] = None,
-    members: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--members",
-            "--member",
-            metavar="A,B@2,...",
-            help="NAME, NAME@ITERATION, a model (builtin:smollm2-135m, a folder, org/name; "
-            "NAME=MODEL names it), majority, mixture, best_of. Default: everybody, of a run at its "
-            "start and its end.",
-        ),
-    ] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            "--tasks",
-            metavar="T,...",
-            help="A name of evaluate.tasks, a kind (gsm8k, medqa, ...), KIND=FILE, skills, or "
-            "lm-eval:TASK. Default: all of evaluate.tasks.",
-        ),
-    ] = None,
+    members: Members = None,
+    tasks: Tasks = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="The folder of the kinds' rows: KIND.jsonl."),
@@ -75,23 +82,22 @@ def eval_(
     Nothing is asked twice. `phalanx report` shows the same tables again, `phalanx export OUT
     evaluations` the items.
     """
-    from phalanx.api import open_run
     from phalanx.measuring.wanted import wanted
+
+    source, overrides = split_source(words or [])
+    wish = wanted(
+        source, overrides, tasks=_listed(tasks), members=_listed(members), data=data, limit=limit,
+        against=against,
+    )  # fmt: skip
+    _measure(wish, out_folder or _default_folder(source, wish.config.output), quiet)
+
+
+def _measure(wish: Wanted, folder: Path, quiet: bool) -> None:
+    from phalanx.api import open_run
     from phalanx.measuring.work import measure_subjects
     from phalanx.progress import for_terminal
     from phalanx.report.terminal import summary
 
-    source, overrides = split_source(words or [])
-    wish = wanted(
-        source,
-        overrides,
-        tasks=_listed(tasks),
-        members=_listed(members),
-        data=data,
-        limit=limit,
-        against=against,
-    )
-    folder = out_folder or _default_folder(source, wish.config.output)
     progress = for_terminal(quiet=quiet)
     progress.say(f"Evaluation folder: {folder}")
     try:

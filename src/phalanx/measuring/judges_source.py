@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from phalanx import pool
 from phalanx.asking import refuse_unmade
 from phalanx.config import rules
 from phalanx.config.mixing import MOA
-from phalanx.config.reading import read_file
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.measuring.origins import Origin, origin_of
@@ -55,7 +53,7 @@ def bench_from(
     ``members``: only these. ``iterations`` of a run: default its start, and its end so far. Raises
     ConfigError with every fault, and LedgerError for a folder that holds no run.
     """
-    origin = _origin(str(source), overrides)
+    origin = origin_of(str(source), overrides)
     config, numbers = origin.config, _numbers(str(source), origin, iterations)
     if not origin.is_run:
         refuse_unmade(config, pool.members_from(config))
@@ -68,21 +66,6 @@ def bench_from(
     if not any(len(set(values.values())) > 1 for values in reputations.values()):
         reputations = {}
     return Bench(config, chosen, reputations)
-
-
-def _origin(source: str, overrides: Sequence[str] | Mapping[str, Any]) -> Origin:
-    """A file may also be the section ``pool`` alone, as ``phalanx recruit`` writes it."""
-    path = Path(source).expanduser()
-    if not source.startswith("preset:") and path.suffix in (".yaml", ".yml"):
-        keys = read_file(path, source).data.keys()
-        if "members" in keys and "pool" not in keys:
-            given = (
-                [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-                if isinstance(overrides, Mapping)
-                else overrides
-            )
-            return origin_of(None, [f"pool={source}", *given])
-    return origin_of(source, overrides)
 
 
 def _numbers(source: str, origin: Origin, wanted: Sequence[int] | None) -> list[int]:

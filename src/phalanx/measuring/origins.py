@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from phalanx.asking import stored_config
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
+from phalanx.config.reading import read_file
 from phalanx.config.rules import base_problem
 from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import LedgerError
@@ -23,6 +25,10 @@ from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject
 from phalanx.methods import METHODS
 from phalanx.types import Instruction, Member
 
+UNMADE = (
+    "recruits are made by a run and are not there yet; make them with `phalanx recruit CONFIG`, "
+    "and add pool=pool/pool.yaml"
+)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -52,16 +58,34 @@ class Origin:
 
 
 def origin_of(source: str | None, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Origin:
-    """A run's folder, a configuration or preset, or None: settings from ``overrides`` alone.
+    """A run's folder, a configuration, preset or pool's file, or None: ``overrides`` alone.
 
     Raises ConfigError for a configuration that has not the right shape, and LedgerError for a
     folder that holds no run.
     """
     if source is not None and Path(source).expanduser().is_dir():
         return _origin_of_run(Path(source).expanduser(), overrides)
+    if source is not None and _is_pool(source):
+        source, overrides = None, [f"pool={source}", *as_texts(overrides)]
     config = shaped(source, overrides)
     members = made_members(config)
     return Origin(config, {0: members}, {0: _at_start(config, members)})
+
+
+def _is_pool(source: str) -> bool:
+    """Whether a file is the section ``pool`` alone, as ``phalanx recruit`` writes it."""
+    path = Path(source).expanduser()
+    if source.startswith("preset:") or path.suffix not in (".yaml", ".yml"):
+        return False
+    keys = read_file(path, source).data.keys()
+    return "members" in keys and "pool" not in keys
+
+
+def as_texts(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
+    """Overrides as the command line has them."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    return overrides
 
 
 def _at_start(config: Config, members: Sequence[Member]) -> dict[str, float]:
@@ -136,6 +160,11 @@ class Members:
         return [member.name for member in self.origin.versions[self.origin.last]]
 
     @property
+    def unmade(self) -> list[str]:
+        recruit = None if self.origin.is_run else self.origin.config.pool.recruit
+        return list(recruit.specialists) if recruit else []
+
+    @property
     def bare_members(self) -> tuple[Member, ...]:
         """The models that were named and are no members of the source."""
         return tuple(made_members(with_members(self.origin.config, [one]))[-1] for one in self.bare)
@@ -159,6 +188,8 @@ class Members:
         """Everybody who answers; of a run at the start and at the end."""
         origin = self.origin
         if not origin.is_run:
+            if self.unmade:
+                self.faults.append(f"{', '.join(self.unmade)}: {UNMADE}")
             members = pool.measured(origin.config, origin.versions[0])
             return [Subject(member.name, (member,)) for member in members]
         return [
@@ -173,6 +204,9 @@ class Members:
 
     def _single(self, word: str) -> Subject | None:
         head, at, number = word.partition("@")
+        if head in self.unmade:
+            self.faults.append(f"--members {word}: {UNMADE}")
+            return None
         if head in self.names:
             iteration = self._iteration(word, number) if at else self.origin.last
             return None if iteration is None else self._member(word, head, iteration)
