@@ -180,7 +180,7 @@ def test_a_baseline_without_an_answer_makes_no_verdict(tmp_path, arena):
     task = TaskSettings(name="arena", kind="arena_hard", source=arena, baseline="nil")
     table.play(task, "nil ada")
     line = table.standing()[0].lines[0]
-    assert line.unreadable == {"nil": 8}
+    assert line.unreadable == {"no answer of the baseline": 8}
     assert line.measures == ()
 
 

@@ -39,7 +39,7 @@ def row(kind: str, member: str, item: str, judge: str, game: str, state: str, dr
     elif state == "unread":
         reason = "no verdict"
     elif state == "no rival":
-        reason, request = "bob: no answer (empty)", ""
+        reason, request = "no answer of the baseline: empty", ""
     elif state == "silent":
         value, reason, request = (1.0 if kind == "mt_bench" else 0.0), "no answer: empty", ""
         label = {"first": "B>>A", "second": "A>>B"}[game] if kind == "arena_hard" else ""

@@ -99,7 +99,7 @@ def settled(match: Match) -> Verdict | None:
     """The verdict on two answers that no judge need see; None: judges have to decide."""
     answer, other = match.answers[0], match.others[0]
     if other.drop:
-        return Verdict(None, "", f"{match.rival}: {NO_ANSWER} ({other.drop})")
+        return Verdict(None, "", f"{NO_ANSWER} of the baseline: {other.drop}")
     if answer.drop:
         return Verdict(0.0, "", f"{NO_ANSWER}: {answer.drop}")
     if answer.text.strip() == other.text.strip():
