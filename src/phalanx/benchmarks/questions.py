@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from phalanx.benchmarks import readers
@@ -34,20 +33,21 @@ class Questions:
 
 
 def read_questions(task: TaskSettings, seed: int) -> Questions:
-    """The questions of a contest, ``task.limit`` of each group drawn by ``seed``.
+    """The questions of a contest, ``task.limit`` of each group and ``task.total`` in all, drawn by
+    ``seed``.
 
     A file has the benchmark's published columns, or ``{id, prompt, meta}``; one of kind ``open``
     has ``instruction`` (or ``prompt``, ``question``) and where it likes ``input``, ``output`` (the
     baseline's), ``id`` and ``domain``. Raises ConfigError that lists every row that does not fit,
     and for a domain that is not there.
     """
-    found = read_rows(task.source, **({"split": task.split} if task.split else {})).rows
+    split = task.split or ("eval" if task.kind == "alpaca_eval" else "train")
+    found = read_rows(task.source, split=split).rows
     fields = found[0].fields if found else {}
     if fields.get("prompt") is not None and isinstance(fields.get("meta"), dict):
         rows = readers.read_prepared_questions(task.source)
     else:
-        read = _PUBLISHED.get(task.kind, read_open)
-        rows = (partial(read, split=task.split) if task.split else read)(task.source)
+        rows = _PUBLISHED.get(task.kind, read_open)(task.source, split=split)
     if task.kind == "mt_bench" and (short := [row.id for row in rows if len(row.turns) != 2]):
         raise ConfigError(
             f"task {task.name}: MT-Bench has two turns, and {len(short)} rows have not "
@@ -84,14 +84,19 @@ def _chosen(rows: Sequence[Question], task: TaskSettings, seed: int) -> tuple[Qu
             task.source,
         )
     rows = [row for row in rows if not task.domains or row.group in task.domains]
-    if task.limit is None:
-        return tuple(rows)
-    kept: set[str] = set()
-    for group in groups:
-        names = [row.id for row in rows if row.group == group]
-        derived_random("task", seed, group).shuffle(names)
-        kept.update(names[: task.limit])
-    return tuple(row for row in rows if row.id in kept)
+    if task.limit is not None:
+        kept: set[str] = set()
+        for group in groups:
+            names = [row.id for row in rows if row.group == group]
+            derived_random("task", seed, group).shuffle(names)
+            kept.update(names[: task.limit])
+        rows = [row for row in rows if row.id in kept]
+    if task.total is not None:
+        names = [row.id for row in rows]
+        derived_random("task total", seed).shuffle(names)
+        chosen = set(names[: task.total])
+        rows = [row for row in rows if row.id in chosen]
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
