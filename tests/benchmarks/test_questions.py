@@ -54,6 +54,11 @@ def test_a_limit_draws_of_each_group_and_keeps_the_order(write):
     assert ids == sorted(ids)
     assert found == read_questions(task("open", source, limit=3), 5).rows
     assert found != read_questions(task("open", source, limit=3), 6).rows
+    few = read_questions(task("open", source, limit=3, total=4), 5).rows
+    more = read_questions(task("open", source, limit=3, total=5), 5).rows
+    assert (len(few), len(more)) == (4, 5)
+    assert set(few) < set(more) < set(found)
+    assert list(more) == [row for row in found if row in more]
     only = read_questions(task("open", source, domains=["b"]), 5).rows
     assert {row.group for row in only} == {"b"}
     with pytest.raises(ConfigError, match="no rows of the domain z; domains there: a, b"):
