@@ -26,7 +26,7 @@ from phalanx.report.games_views import contest_sections
 from phalanx.report.html import write_html
 from phalanx.report.terminal import summary
 from phalanx.workshop import Workshop
-from tests.scripts import read_rows, write_pool, write_rows
+from tests.scripts import command, read_rows, write_pool, write_rows
 
 # ada writes good answers, bob bad ones, nil none, lost fails; cora and dora judge by "good".
 ANSWERS = r"""
@@ -424,6 +424,25 @@ def test_terminal_and_page_show_every_contest(tmp_path, arena, questions):
     page = tmp_path / "page.html"
     write_html(facts, page)
     assert "Arena-Hard v0.1: arena against bob" in page.read_text("utf-8")
+
+
+def test_the_command_plays_contests_and_shows_them(tmp_path, arena):
+    more = (
+        "evaluate:\n  judges: [cora]\n  tasks:\n"
+        f"    - {{name: arena, kind: arena_hard, source: {arena}, baseline: bob}}\n"
+    )
+    config, out = write_pool(tmp_path, NAMES, ANSWERS + ARENA, more), tmp_path / "out"
+    done = command("eval", config, "--members", "bob,ada", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "Arena-Hard v0.1: arena against bob" in done.stdout
+    with Ledger(run_ledger_path(out)) as ledger:
+        (found,) = standing(ledger, phalanx.load_config(config, purpose="eval"))
+    assert measures(found.lines[0])["win rate, weight 1"].value == pytest.approx(7 / 8)
+    again = command("eval", config, "--members", "bob,ada,eve", "--out", out)
+    assert again.returncode == 0, again.stderr
+    alone = command("eval", config, "--members", "bob", "--out", tmp_path / "other")
+    assert alone.returncode == 2
+    assert "nobody is left to meet the baseline bob" in alone.stderr
 
 
 # Exports ------------------------------------------------------------------------------------------
