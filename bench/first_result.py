@@ -30,18 +30,20 @@ from phalanx.ledger import Ledger, run_ledger_path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "experiments" / "first-result.yaml"
-ITEMS_SEED = 2026
+ITEMS_SEED = 7
 """Items are the same for all seeds, so that seeds can be told apart from items."""
-COLLECTIVE, ONE_JUDGE = "collective", "one-judge"
+COLLECTIVE, PLAIN_SFT, ONE_JUDGE = "collective", "plain-sft", "one-judge"
 ARMS: dict[str, tuple[str, ...]] = {
     COLLECTIVE: (),
     "random-winners": ("train.label_noise=0.5",),
     "uniform-weights": ("without=[reputation]",),
-    "plain-sft": ("train.method=sft", "train.label_noise=0.5"),
+    PLAIN_SFT: ("train.method=sft", "train.label_noise=0.5"),
     ONE_JUDGE: (),
 }
 """What makes an arm. ``one-judge`` has a pool file of its own, made from what collective measured
 at the start: it comes last."""
+OPTIMISER = ("learning_rate", "schedule", "warmup", "epochs", "batch_size", "max_length")
+"""What supervised fine-tuning has in common with the other arms: as many steps, the same rate."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,14 @@ def run_arm(place: Place, seed: int, arm: str) -> None:
     pool = place.pool(seed) / "pool.yaml"
     if arm == ONE_JUDGE:
         pool = one_judge_pool(place, seed)
+    settings = [*ARMS[arm], *_same_optimiser(place)] if arm == PLAIN_SFT else ARMS[arm]
     tasks = f"evaluate.tasks=[{{name: skills, source: {json.dumps(str(place.items))}}}]"
-    _phalanx(place, "run", seed, folder, (f"pool={pool}", "pool.recruit=null", tasks, *ARMS[arm]))
+    _phalanx(place, "run", seed, folder, (f"pool={pool}", "pool.recruit=null", tasks, *settings))
+
+
+def _same_optimiser(place: Place) -> list[str]:
+    train = load(place.config, place.overrides).train
+    return [f"sft.{key}={getattr(train, key)}" for key in OPTIMISER]
 
 
 def is_finished(folder: Path) -> bool:

@@ -82,7 +82,6 @@ def test_every_arm_is_a_sound_configuration():
     for settings in ARMS.values():
         config = load(first_result.CONFIG, settings)
         assert config.seed == 1
-    assert load(first_result.CONFIG, ARMS["plain-sft"]).pair_training.epochs >= 1
 
 
 @pytest.mark.slow
@@ -114,6 +113,7 @@ def test_the_chain_on_tiny_models(tmp_path, capsys):
     counts = results["counts"]
     assert {arm: counts[arm]["responses"] for arm in arms} == dict.fromkeys(arms, 12)
     assert counts[COLLECTIVE]["judgments"] == 2 * counts[ONE_JUDGE]["judgments"] > 0
+    assert counts["plain-sft"]["examples"] == counts[COLLECTIVE]["examples"] > 0
     assert counts["plain-sft"]["steps"] == counts[COLLECTIVE]["steps"] > 0
     with Ledger(run_ledger_path(place.run(7, ONE_JUDGE))) as ledger:
         judges = {row["judge"] for row in ledger.query("SELECT DISTINCT judge FROM judgments")}
