@@ -21,8 +21,8 @@ from tests.tiny import make_adapter, make_tiny
 DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 RULES = r"""
 sampling:
-  - {when: 'response A \w+>>>\n.*7', purpose: judge, reply: "[[A]]"}
-  - {when: 'response B \w+>>>\n.*7', purpose: judge, reply: "[[B]]"}
+  - {when: 'response A \w+>>>\n(So it|That makes)', purpose: judge, reply: "[[A]]"}
+  - {when: 'response B \w+>>>\n(So it|That makes)', purpose: judge, reply: "[[B]]"}
   - {when: ., purpose: judge, reply: "[[C]]"}
   - {when: broken, member: bob, fail: {kind: refused, message: not today}}
   - {when: apples, member: ada, reply: 'So it is \boxed{7}.'}
@@ -144,7 +144,7 @@ def test_collectives_vote_mix_and_choose(config, tmp_path):
     assert purposes["propose"] == 12
     assert purposes["aggregate"] == 6
     apples = next(i for m, t, i in rows if t == "gsm8k" and rows["ada", t, i]["answer"] == "7")
-    assert rows["best_of", "gsm8k", apples]["correct"] == 1  # judges like what has a 7 in it
+    assert rows["best_of", "gsm8k", apples]["correct"] == 1  # judges like what has a 7
     assert rows["mixture", "gsm8k", apples]["correct"] == 1
 
 
@@ -192,7 +192,7 @@ def test_what_changed_is_refused_by_name(config, tmp_path):
     shorter = phalanx_eval(*words, "evaluate.max_new_tokens=9", "--task", "gsm8k")
     assert "evaluate.max_new_tokens was 256 and is now 9" in shorter.stderr
     script = tmp_path / "script.yaml"
-    script.write_text(RULES.replace("So it is", "It is"), encoding="utf-8")
+    script.write_text(RULES.replace("Nobody can", "Nobody may"), encoding="utf-8")
     other = phalanx_eval(*words, "--task", "medqa")
     assert "the files of ada@0" in other.stderr
     script.write_text(RULES, encoding="utf-8")
@@ -384,3 +384,21 @@ def test_the_embedded_model_on_rows_agrees_with_the_recount(tmp_path):
     assert {key: len(items) for key, items in ours.items()} == {
         ("smollm2-135m", task): 3 for task in tasks
     }
+
+
+def test_a_contest_is_played_by_whoever_writes(config, tmp_path):
+    rows = [{"instruction": f"Say {word} about apples"} for word in ("much", "little", "more")]
+    write_rows(tmp_path / "open.jsonl", rows)
+    out = tmp_path / "out"
+    words = [config, "evaluate.judges=[cora]", "--data", tmp_path, "--limit", 2, "--out", out]
+    done = phalanx_eval(*words, "--task", "open,medqa", "--members", "bob,ada,majority")
+    assert done.returncode == 0, done.stderr
+    assert "majority is not measured on open: a vote writes no answer" in done.stdout
+    with Ledger(run_ledger_path(out)) as ledger:
+        games = ledger.query("SELECT * FROM games")
+    # The first is the baseline. Judges like the 7 of ada's answer, whatever is shown first.
+    assert {(row["member"], row["rival"], row["judge"]) for row in games} == {
+        ("ada", "bob", "cora")
+    }
+    assert {row["value"] for row in games} == {1.0}
+    assert len({row["item"] for row in games}) == 2

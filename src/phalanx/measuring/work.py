@@ -226,21 +226,17 @@ def _items_for(wish: Wanted, subject: Subject) -> list[TaskItem]:
 
 
 def _ask_everybody(place: Asking, wish: Wanted, ask: Ask) -> None:
-    """Members on all items together, then mixtures."""
+    """Members and mixtures, task by task: what a task has is recorded before the next begins."""
     alone = [one for one in (*wish.subjects, *wish.voters) if not one.together]
-    items = [item for some in wish.items.values() for item in some]
-    if not items:
-        return
     named = [(subject.name, subject.members[0]) for subject in alone]
-    answered = ask_members(named, items, ask, place.config)
-    record_answers(answered, ask, place.ledger, place.config, iteration=0)
-    for subject in wish.subjects:
-        mine = _items_for(wish, subject)
-        if subject.together == MIXED and mine:
-            place.check_stop()
-            mixture = mixture_of(subject, place.config)
-            made = ask_mixture(subject.name, mixture, mine, ask, place.config)
-            record_answers(made, ask, place.ledger, place.config, iteration=0)
+    for items in wish.items.values():
+        place.check_stop()
+        answered = ask_members(named, items, ask, place.config)
+        for subject in wish.subjects:
+            if subject.together == MIXED and not left_out(subject, items[0]):
+                mixture = mixture_of(subject, place.config)
+                answered += ask_mixture(subject.name, mixture, items, ask, place.config)
+        record_answers(answered, ask, place.ledger, place.config, iteration=0)
 
 
 def _by_lm_eval(name: str, wish: Wanted, place: Asking) -> None:
