@@ -13,9 +13,11 @@ from phalanx.errors import Interrupted, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.measuring.wanted import wanted
 from phalanx.measuring.work import measure_subjects, sums
+from phalanx.types import Member
 from phalanx.workshop import Workshop
 from tests.measuring.recount import recorded, recount
 from tests.scripts import command, read_rows, write_pool, write_rows
+from tests.server import TestServer
 from tests.tiny import make_adapter, make_tiny
 
 DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -402,3 +404,29 @@ def test_a_contest_is_played_by_whoever_writes(config, tmp_path):
     }
     assert {row["value"] for row in games} == {1.0}
     assert len({row["item"] for row in games}) == 2
+
+
+def test_members_behind_an_endpoint_are_measured_within_the_budget(config, tmp_path):
+    script = Member("m", f"script:{tmp_path}/script.yaml", engine="scripted")
+    with TestServer(ScriptedEngine(), {"m": script}) as server:
+        text = f"""
+pool:
+  members:
+    - {{name: far, engine: openai, model: m}}
+    - {{name: near, engine: scripted, model: 'script:{tmp_path}/script.yaml'}}
+endpoints: [{{name: lab, url: '{server.url}'}}]
+"""
+        config.write_text(text, encoding="utf-8")
+        words = [config, "--data", tmp_path, "--out", tmp_path / "out"]
+        poor = phalanx_eval(*words, "budget.requests=2", "--task", "gsm8k,medqa")
+        assert poor.returncode == 3, poor.stderr
+        assert "budget" in poor.stderr
+        done = phalanx_eval(*words, "budget.requests=20", "--task", "gsm8k,medqa")
+        assert done.returncode == 0, done.stderr
+        unfit = phalanx_eval(*words, "--task", "truthfulqa_mc1")
+    mine = recorded(tmp_path / "out")
+    for task, count in (("gsm8k", 4), ("medqa", 2)):
+        assert len(mine["far", task]) == count
+        assert mine["far", task] == mine["near", task]  # the same rules answer for both
+    assert unfit.returncode == 2
+    assert "far: an endpoint gives no likelihood of a given text" in unfit.stderr
