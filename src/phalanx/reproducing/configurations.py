@@ -335,8 +335,9 @@ def _unlike(own: Section, base: Section) -> Section:
         other = base.get(key)
         if value == other:
             continue
-        both = isinstance(value, dict) and isinstance(other, dict)
-        found[key] = _unlike(value, other) if both else value
+        if isinstance(value, dict) and isinstance(other, dict):
+            value = _unlike(value, other)
+        found[key] = value
     return found
 
 

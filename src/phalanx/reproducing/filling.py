@@ -124,6 +124,7 @@ def _value(
 ) -> Value | str:
     """A run's value for a cell, or why it has none yet."""
     partial = _partial(ledger, config)
+    found: Value | str | None
     if benchmark.by == "run":
         found = _of_run(ledger, config, row.take, name, seed, partial)
     else:
@@ -201,6 +202,7 @@ def _of_eval(
     for contest in contests(ledger, config.seed):
         if contest.kind != benchmark.kind:
             continue
+        found: Value | str | None
         if take in (BEST_INITIAL, BEST_ALIGNED):
             found = _best_of_contest(ledger, config, contest, take, seed, partial)
         else:
