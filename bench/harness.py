@@ -168,7 +168,10 @@ def _theirs(
             )
             samples = {kind: results["samples"][f"local_{kind}"] for kind in files}
             return {
-                kind: [(one, _end(player, one["arguments"][0][0])) for one in mine]
+                kind: [
+                    (one, 0.0 if kind == "gsm8k" else _end(player, one["arguments"][0][0]))
+                    for one in mine
+                ]
                 for kind, mine in samples.items()
             }
     finally:
