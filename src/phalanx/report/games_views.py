@@ -13,7 +13,6 @@ from phalanx.report.words import (
     plural,
     points,
     points_span,
-    share_of,
     span,
 )
 from phalanx.statistics import Interval
@@ -61,10 +60,11 @@ _MOST_DOMAINS = 20  # Arena-Hard's 250 clusters are no table
 
 def contest_sections(contests: Sequence[Contest]) -> list[Section]:
     """One section a contest."""
-    return [_section(contest) for contest in contests]
+    return [_section(contest, "" if at else _READ) for at, contest in enumerate(contests)]
 
 
-def _section(contest: Contest) -> Section:
+def _section(contest: Contest, note: str) -> Section:
+    """``note`` says how to read verdicts, once for all contests."""
     against = f" against {contest.baseline}" if contest.baseline else ""
     version = f" {contest.version}" if contest.kind == "arena_hard" else ""
     title = f"{TITLES[contest.kind]}{version}: {contest.task}{against}"
@@ -76,7 +76,7 @@ def _section(contest: Contest) -> Section:
         for line in contest.lines
         for note in line.notes
     ]
-    tables = [_results(contest), _reading(contest)]
+    tables = [_results(contest), _reading(contest, note), _lengths(contest)]
     if contest.differences:
         tables.append(_differences(contest.differences, contest.kind == "mt_bench"))
     if table := _domains(contest):
@@ -130,9 +130,8 @@ def _between(interval: Interval | None, places: int) -> str:
     return f"{_plain(interval.low, places)} to {_plain(interval.high, places)}"
 
 
-def _reading(contest: Contest) -> TableView:
-    headers = ("member", "judge", "verdicts", "unread", "no answer", "equal", "first won",
-               "swapped", "length", "rival's")  # fmt: skip
+def _reading(contest: Contest, note: str) -> TableView:
+    headers = ("member", "judge", "n", "unread", "no answer", "equal", "first won", "swapped")
     rows = tuple(
         (
             line.member,
@@ -141,15 +140,30 @@ def _reading(contest: Contest) -> TableView:
             f"{sum(line.unreadable.values()):,}",
             f"{line.unanswered:,}",
             f"{line.alike:,}",
-            share_of(*line.first),
-            share_of(*line.swapped),
-            f"{line.length:,.0f}",
-            "–" if line.rival_length is None else f"{line.rival_length:,.0f}",
+            _of(*line.first),
+            _of(*line.swapped),
         )
         for line in contest.lines
     )
-    note = f"{_READ} {_unread(contest.lines)}".strip()
-    return TableView("Verdicts, and mean lengths in characters", headers, rows, note)
+    return TableView("Verdicts", headers, rows, f"{note} {_unread(contest.lines)}".strip())
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}" if whole else "–"
+
+
+def _lengths(contest: Contest) -> TableView:
+    """Mean lengths of the answers, which are the same whoever judges them."""
+    whole = {line.member: line for line in reversed(contest.lines)}
+    headers = ("member", "characters", "baseline's") if contest.baseline else (
+        "member", "characters"
+    )  # fmt: skip
+    rows = []
+    for name in dict.fromkeys(line.member for line in contest.lines):
+        line = whole[name]
+        other = () if line.rival_length is None else (f"{line.rival_length:,.0f}",)
+        rows.append((name, f"{line.length:,.0f}", *other))
+    return TableView("Mean lengths", headers, tuple(rows), left=(0,))
 
 
 def _unread(lines: Sequence[Line]) -> str:
