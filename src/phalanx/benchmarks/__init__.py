@@ -10,6 +10,7 @@ judgebench     verdicts in both orders against a label
 rewardbench    subsets, sections, weights
 ppe            preference pairs and best of K, from scores
 readers        the published files, into the records of ``records``
+questions      what a contest asks, and files of a baseline's answers
 =============  ====================================================================================
 
 Rates are shares from 0 to 1. What cannot be read is missing and counted, never a tie or a number.
