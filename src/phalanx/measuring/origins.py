@@ -253,7 +253,7 @@ class Members:
                 f"--members {word}: {name!r} is not a short name of letters, digits, dot, dash, _"
             )
             return None
-        self.bare.append(MemberSettings(name=name, model=model))
+        self.bare.append(MemberSettings.model_validate({"name": name, "model": model}))
         return Subject(name, (self.bare_members[-1],))
 
     def _together(self, word: str) -> Subject | None:
@@ -274,4 +274,4 @@ class Members:
                     f"--members {word}: there are {len(members)} members who answer; it takes two"
                 )
                 return None
-        return Subject(word, tuple(members), head)
+        return Subject(word, tuple(members), COLLECTIVES[COLLECTIVES.index(head)])

@@ -38,8 +38,11 @@ from phalanx.types import (
     Sampling,
 )
 
-MAJORITY, MIXED, BEST_OF = "majority", "mixture", "best_of"
-COLLECTIVES = (MAJORITY, MIXED, BEST_OF)
+Together = Literal["", "majority", "mixture", "best_of"]
+MAJORITY: Together = "majority"
+MIXED: Together = "mixture"
+BEST_OF: Together = "best_of"
+COLLECTIVES: tuple[Together, ...] = (MAJORITY, MIXED, BEST_OF)
 
 UNVOTED = CHECKED | {"mc2", "judged"}
 """Matches whose answers are run, checked, judged, or a mass of probability."""
@@ -57,7 +60,7 @@ class Subject:
 
     name: str
     members: tuple[Member, ...]
-    together: Literal["", "majority", "mixture", "best_of"] = ""
+    together: Together = ""
 
 
 def left_out(subject: Subject, item: TaskItem | None) -> str:
@@ -278,7 +281,7 @@ def _distinct(candidates: Sequence[Candidate]) -> list[int]:
 
 def _by_duels(
     groups: Sequence[Group], judges: Sequence[Member], ask: Ask, config: Config
-) -> list[list[float | None]]:
+) -> list[Sequence[float | None]]:
     """The share of duels that each candidate won (a tie is half a win); None without any.
 
     Who wrote the same as one side judges it no more than its writer does. Where that leaves no

@@ -82,7 +82,7 @@ class Tasks:
     def _task(self, word: str) -> TaskSettings | None:
         name, equals, source = word.partition("=")
         if word == SKILLS:
-            return TaskSettings(name=SKILLS, source="builtin:skills")
+            return _task(SKILLS, "", "builtin:skills")
         kind = _kind_of(name)
         if not kind:
             known = [*(task.name for task in self.config.evaluate.tasks), *KINDS, SKILLS]
@@ -96,7 +96,7 @@ class Tasks:
         if equals:
             path = Path(source).expanduser()
             place = str(path.absolute()) if path.exists() else source
-            return TaskSettings(name=name, kind=kind, source=place)
+            return _task(name, kind, place)
         return self._by_kind(word, kind)
 
     def _by_kind(self, name: str, kind: str) -> TaskSettings | None:
@@ -105,15 +105,19 @@ class Tasks:
             files = [self.data / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
             for file in files:
                 if file.is_file():
-                    return TaskSettings(name=name, kind=kind, source=str(file.absolute()))
+                    return _task(name, kind, str(file.absolute()))
         if kind in HUB and name == kind and self.data is None:
-            return TaskSettings(name=name, kind=kind, source=HUB[kind][0])
+            return _task(name, kind, HUB[kind][0])
         looked = f" (looked in {self.data} for {', '.join(stems)})" if self.data else ""
         self.faults.append(
             f"--task {name}: no rows of kind {kind}{looked}; give them as {name}=FILE, or as "
             f"{name}.jsonl in the folder of --data"
         )
         return None
+
+
+def _task(name: str, kind: str, source: str) -> TaskSettings:
+    return TaskSettings.model_validate({"name": name, "kind": kind, "source": source})
 
 
 def _kind_of(name: str) -> str:
