@@ -277,7 +277,7 @@ def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path):
     for task in ("truthfulqa_mc1", "truthfulqa_mc2"):
         assert len(found[task].scores) == len(found[task].sums) == rows
         assert found[task].worst_sum < 1e-3
-        assert found[task].worst_score < 1e-5
+        assert found[task].worst_score < 1e-4
         assert all(math.isfinite(end) for end in found[task].ends)
     assert {score for scores in found["truthfulqa_mc1"].scores for score in scores} <= {0.0, 1.0}
     assert found["gsm8k"].same_texts == rows
