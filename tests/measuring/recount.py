@@ -64,9 +64,12 @@ def _right(task: str, prompt: str, text: str, gold: dict[str, str]) -> bool:
                                 text)  # fmt: skip
         return bool(stated) and _number(stated[-1]) == _number(gold[question])
     options = dict(re.findall(r"^\(([A-Z])\) (.*)$", prompt, re.MULTILINE))
-    stated = re.findall(r"(?i:answer:?(?: is)?)\s*\(?([A-Z])\b", text)
+    stated = re.findall(r"(?i:answer(?: is)?:?)\s*\(?([A-Z])\b(?!,? (?:and |or )?[A-Z]\b)", text)
     if not stated and re.fullmatch(r"\(?[A-Z]\)?\.?", text.strip()):
         stated = [text.strip().strip("().")]
+    if not stated:  # a mark of its own at the beginning of a line: "A) Paris"
+        marked = set(re.findall(r"^\(?([A-Z])[).:](?=\s)", text, re.MULTILINE))
+        stated = list(marked) if len(marked) == 1 else []
     return bool(stated) and options.get(stated[-1], "").strip() == gold[question].strip()
 
 
