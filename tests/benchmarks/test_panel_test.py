@@ -19,7 +19,7 @@ from phalanx.benchmarks.panel_readings import (
     rules,
     together,
 )
-from phalanx.benchmarks.panel_test import in_dev, judge_line, panel_test, shifts
+from phalanx.benchmarks.panel_test import dev_half, judge_line, panel_test, shifts
 from phalanx.benchmarks.rewardbench import SECTIONS
 from phalanx.types import Failure, Judgment, Response
 
@@ -97,8 +97,9 @@ def test_what_cannot_be_computed_is_said():
 
 def test_the_best_judge_is_chosen_on_one_half_and_compared_on_the_other():
     pairs = [pair(n, "A") for n in range(40)]
-    dev = [in_dev(one) for one in pairs]
-    assert 8 < sum(dev) < 32
+    chosen = dev_half(pairs)
+    dev = [one.id in chosen for one in pairs]
+    assert sum(dev) == 20
     # Best on dev, wrong on test; the other one the opposite.
     alone = {
         "dev_only": said(*(1 if mine else -1 for mine in dev)),
@@ -115,6 +116,16 @@ def test_the_best_judge_is_chosen_on_one_half_and_compared_on_the_other():
     assert mean.pvalue == pytest.approx(2 * 0.5**num_test)
     assert mean.adjusted == pytest.approx(2 * mean.pvalue)  # Holm over two rules
     assert (median.gained, median.lost, median.pvalue, median.adjusted) == (0, 0, 1.0, 1.0)
+
+
+def test_halves_are_equal_in_size_and_alike_in_groups():
+    pairs = [pair(n, group="abc"[n % 3]) for n in range(31)]
+    chosen = dev_half(pairs)
+    assert len(chosen) == 16
+    for group, total in (("a", 11), ("b", 10), ("c", 10)):
+        inside = sum(one.group == group and one.id in chosen for one in pairs)
+        assert abs(2 * inside - total) <= 1
+    assert dev_half(pairs[::-1]) == chosen
 
 
 def test_preferring_ones_own_against_the_truth():

@@ -134,9 +134,14 @@ class Shift:
     detectable: float | None
 
 
-def in_dev(pair: TestedPair) -> bool:
-    """Whether a pair chooses the best judge; the others report. By a hash of its id alone."""
-    return int(content_id("judges under test", pair.id, length=8), 16) < 16**8 // 2
+def dev_half(pairs: Sequence[TestedPair]) -> set[str]:
+    """Ids of the pairs that choose the best judge; the others report.
+
+    By a hash of the ids alone, every other one in each group: halves of equal size, alike in what
+    they ask.
+    """
+    ordered = sorted(pairs, key=lambda pair: (pair.group, content_id("judges under test", pair.id)))
+    return {pair.id for pair in ordered[::2]}
 
 
 # One judge ---------------------------------------------------------------------------------------
@@ -337,8 +342,9 @@ def _agreement(
 def _versus(
     pairs: Sequence[TestedPair], alone: Readings, collective: Readings, rule: Rule
 ) -> tuple[str, Share | None, tuple[Versus, ...]]:
-    dev = [at for at, pair in enumerate(pairs) if in_dev(pair)]
-    test = [at for at, pair in enumerate(pairs) if not in_dev(pair)]
+    chosen = dev_half(pairs)
+    dev = [at for at, pair in enumerate(pairs) if pair.id in chosen]
+    test = [at for at, pair in enumerate(pairs) if pair.id not in chosen]
     if not dev or not test:
         return "", None, ()
     marks = {

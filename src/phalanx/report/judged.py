@@ -211,7 +211,7 @@ def _against_best(test: PanelTest) -> Iterator[TableView]:
         f"({_share(test.best_on_dev)}); on the other half {_share(best)}"
     )
     note = (
-        "Halves by a hash of the pair. Gained: right together and wrong by the judge alone. p: "
+        "Halves by a hash, within groups. Gained: right together and wrong by the judge alone. p: "
         "exact McNemar, and Holm's over all rules. Detectable: the difference in points that so "
         "many pairs would show in four of five tries."
     )
