@@ -100,6 +100,10 @@ def test_a_pool_and_settings_of_the_user(tmp_path):
         f"  - {{name: {name}, engine: scripted}}\n" for name in ("ada", "bob", "cora", "dan", "eve")
     ))  # fmt: skip
     wish = Wish("sparta", data=data, pool=pool, overrides=("match.duels=6", "iterations=2"))
+    longer = replace(wish, columns=("medqa",), overrides=("evaluate.max_new_tokens=9",))
+    made = study(load_paper("sparta"), longer)
+    asked = list(changed(made, made.runs["full-medqa"]))
+    assert asked == [("evaluate.max_new_tokens", 9, 512)], "512 is what every run here has"
     made = study(load_paper("sparta"), wish)
     run = made.runs["no-reputation-medqa"]
     assert {key: value for key, value, _ in changed(made, run)} == {

@@ -353,7 +353,7 @@ def changed(study: Study, run: Run) -> Iterator[tuple[str, Any, Any]]:
         usual: Any = preset
         for part in path:
             usual = getattr(usual, part, None)
-        yield key, value, usual
+        yield key, value, asked.get(path, usual)
 
 
 _PARTS = ("preset", "pool", "endpoints", "budget", "resources", "vllm", "output")
