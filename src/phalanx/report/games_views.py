@@ -155,14 +155,15 @@ def _of(part: int, whole: int) -> str:
 def _lengths(contest: Contest) -> TableView:
     """Mean lengths of the answers, which are the same whoever judges them."""
     whole = {line.member: line for line in reversed(contest.lines)}
-    headers = ("member", "characters", "baseline's") if contest.baseline else (
-        "member", "characters"
-    )  # fmt: skip
+    compared = any(line.rival_length is not None for line in contest.lines)
     rows = []
     for name in dict.fromkeys(line.member for line in contest.lines):
-        line = whole[name]
-        other = () if line.rival_length is None else (f"{line.rival_length:,.0f}",)
-        rows.append((name, f"{line.length:,.0f}", *other))
+        own, other = whole[name].length, whole[name].rival_length
+        cells = [f"{own:,.0f}"]
+        if compared:
+            cells.append("–" if other is None else f"{other:,.0f}")
+        rows.append((name, *cells))
+    headers = ("member", "characters", *(("baseline's",) if compared else ()))
     return TableView("Mean lengths", headers, tuple(rows), left=(0,))
 
 
