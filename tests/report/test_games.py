@@ -21,7 +21,8 @@ State = str  # "judged", "unread", "silent", "alike", "no rival"
 
 
 def facts(kind: str) -> dict[str, Any]:
-    return {"kind": kind, "version": "v0.1", "baseline": "" if kind == "mt_bench" else "bob", "judges": JUDGES,
+    baseline = "" if kind == "mt_bench" else "bob"
+    return {"kind": kind, "version": "v0.1", "baseline": baseline, "judges": JUDGES,
             "subjects": ["ada", "eve"], "published": False, "notes": [], "index": {},
             "difficulty": {}, "gamed": [], "turns": {item: ["?"] for item in ITEMS},
             "groups": {item: f"d{n % 2}" for n, item in enumerate(ITEMS)}}  # fmt: skip
