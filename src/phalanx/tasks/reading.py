@@ -12,12 +12,20 @@ _MAX_POWER_DIGITS = 3  # with its sign: up to 1e999, or 1e-99
 
 _PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 _NUMBER = re.compile(
-    rf"(?P<sign>(?<![\w)\]}}])[-−])?(?<![\w.])[$€£]?(?P<top>{_PLAIN})(?:[eE](?P<power>[-+]?[0-9]+)"
+    rf"(?P<sign>(?<![\w)\]}}])-)?(?<![\w.])[$€£]?(?P<top>{_PLAIN})(?:[eE](?P<power>[-+]?[0-9]+)"
     rf"(?![0-9\w]))?(?:\s*/\s*(?P<bottom>{_PLAIN})(?!\s*/))?"
 )
-_POWER_AFTER, _POWER_BEFORE = re.compile(r"[ )}]*\^"), re.compile(r"\^[ ({]*$")
+_EXPONENT = r"\^\s*(?:[{(]\s*([-+]?[0-9]{1,3})\s*[)}]|([-+]?[0-9]{1,3})(?![0-9]))"
+_SCIENTIFIC = re.compile(
+    rf"(?<![\w.,^])(?:({_PLAIN})\s*(?:\\times|\\cdot|[x×·*])\s*)?10\s*{_EXPONENT}"
+)
+_UNIT_POWER = re.compile(rf"(?<=[^\W\d_])[ )}}]*{_EXPONENT}")
+_TERM = r"[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
+_EXPRESSION = re.compile(
+    rf"{_TERM}(?:(?:\(|[\s(){{}}]*(?:[-+*/^×·x]|\\times|\\cdot)[\s(){{}}]*){_TERM})*(?:[\s)}}]*\^)?"
+)
 _SIGNED = re.compile(r"(?:(?<![\w.,])(\d{1,9})[ \u2009\u202f]?)?([¼-¾⅐-⅞↉])")
-_RAISED = re.compile(r"(?<=[0-9])(?=[⁰¹²³⁴-⁹])")
+_RAISED = re.compile(r"(?<=[0-9)}])(?=[⁰¹²³⁴-⁹⁺⁻])")
 _SEPARATORS = {0x066B: ".", 0x066C: ","}  # Arabic decimal and thousands separators
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _SENTENCE = 500
@@ -52,13 +60,14 @@ def _plain_numbers(text: str) -> str:
     """The text with the ways of LaTeX and Unicode to write numbers replaced by plain ones.
 
     A raised digit is a power, and a number with a sign such as ½ is a fraction: NFKC alone would
-    make 52 of 5² and 31/2 of 3½.
+    make 52 of 5² and 31/2 of 3½. 2 × 10^3 is 2e3.
     """
     text = _SIGNED.sub(_fraction, text).translate(_SEPARATORS)
     text = _RAISED.sub("^", text)
     plain = "".join(map(ascii_digit, unicodedata.normalize("NFKC", text)))
-    plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$")
+    plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$").replace("−", "-")
     plain = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)", " ", plain)
+    plain = _SCIENTIFIC.sub(lambda match: f"{match[1] or 1}e{match[2] or match[3]} ", plain)
     return re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 ", plain)
 
 
@@ -76,14 +85,12 @@ def ascii_digit(character: str) -> str:
 
 
 def _numbers(text: str) -> list[str]:
-    """Without bases and powers, which are no numbers by themselves."""
-    return [
-        value
-        for match in _NUMBER.finditer(text)
-        if not _POWER_AFTER.match(text, match.end())
-        and not _POWER_BEFORE.search(text[max(0, match.start() - 4) : match.start()])
-        and (value := _canonical(match))
-    ]
+    """Without powers of units, and without expressions that hold another power: their value is
+    not worked out, and no part of them is it.
+    """
+    text = _UNIT_POWER.sub(" ", text)
+    text = _EXPRESSION.sub(lambda match: " " if "^" in match[0] else match[0], text)
+    return [value for match in _NUMBER.finditer(text) if (value := _canonical(match))]
 
 
 def _last(found: list[str]) -> str:
