@@ -17,7 +17,6 @@ from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.report.measured_records import Measured, Paired, PassAt, Picked, TaskMean, TaskScore
-from phalanx.report.paired import detectable, detectable_mean, mean_test, paired_test
 from phalanx.statistics import (
     Interval,
     holm,
@@ -26,6 +25,7 @@ from phalanx.statistics import (
     pass_at_k,
     wilson,
 )
+from phalanx.statistics.paired import detectable, detectable_mean, mean_test, paired_test
 from phalanx.statistics.shares import wilson_of_share
 
 DRAWS = 2000

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phalanx.report.paired import ALPHA
 from phalanx.statistics import Interval
+from phalanx.statistics.paired import ALPHA
 
 
 @dataclass(frozen=True, slots=True)

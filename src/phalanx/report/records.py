@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from phalanx.report.paired import ALPHA
 from phalanx.statistics import Interval
+from phalanx.statistics.paired import ALPHA
 
 if TYPE_CHECKING:
     from phalanx.collective.designs import Found

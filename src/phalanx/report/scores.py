@@ -14,9 +14,9 @@ from dataclasses import replace
 from phalanx.collective.voting import vote
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
-from phalanx.report.paired import detectable, paired_test
 from phalanx.report.records import Change, Choice, Evaluation
 from phalanx.statistics import Interval, holm, paired_bootstrap, wilson
+from phalanx.statistics.paired import detectable, paired_test
 
 DRAWS = 2000
 COLLECTIVE = "collective"

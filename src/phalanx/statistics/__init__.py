@@ -4,6 +4,7 @@
 file           what it holds
 =============  ====================================================================================
 shares         Wilson, exact McNemar, sign test, Holm, what n items can show, pass@k
+paired         two scores of the same items: the test, and what so many items could have shown
 resampling     bootstraps: paired items, clusters, strata; the sign-flip test
 means          the mean of clustered rows; seeds apart from items
 agreement      Cohen's kappa, Krippendorff's alpha, how many independent judges a panel is worth
@@ -34,6 +35,13 @@ from phalanx.statistics.biases import (
 )
 from phalanx.statistics.calibration import Bin, brier, expected_calibration_error, reliability
 from phalanx.statistics.means import Mean, SeedsAndItems, clustered_mean, seeds_apart_from_items
+from phalanx.statistics.paired import (
+    PairedTest,
+    detectable,
+    detectable_mean,
+    mean_test,
+    paired_test,
+)
 from phalanx.statistics.pairwise import Battle, BradleyTerry, bradley_terry
 from phalanx.statistics.resampling import (
     bootstrap,
@@ -62,6 +70,7 @@ __all__ = [
     "LengthPreference",
     "Level",
     "Mean",
+    "PairedTest",
     "PanelWorth",
     "PositionBias",
     "SeedsAndItems",
@@ -72,6 +81,8 @@ __all__ = [
     "by_cluster",
     "clustered_mean",
     "cohen_kappa",
+    "detectable",
+    "detectable_mean",
     "effective_judges",
     "expected_calibration_error",
     "holm",
@@ -79,8 +90,10 @@ __all__ = [
     "length_preference",
     "macro_average",
     "mcnemar_exact",
+    "mean_test",
     "minimum_detectable",
     "paired_bootstrap",
+    "paired_test",
     "pass_at_k",
     "percentiles",
     "position_bias",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phalanx.report.paired import detectable, detectable_mean, mean_test, paired_test
 from phalanx.statistics import minimum_detectable, sign_flip_test
+from phalanx.statistics.paired import detectable, detectable_mean, mean_test, paired_test
 
 marks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
 

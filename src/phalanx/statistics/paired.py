@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, variance
 
-from phalanx.statistics import mcnemar_exact, minimum_detectable, sign_flip_test
+from phalanx.statistics.resampling import sign_flip_test
+from phalanx.statistics.shares import mcnemar_exact, minimum_detectable
 
 ALPHA = 0.05
 POWER = 0.8
