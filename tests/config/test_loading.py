@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from phalanx.config import Config, differences, from_yaml, load, preset_names, rules, to_yaml
 from phalanx.config.document import document
+from phalanx.config.loading import moved_override
 from phalanx.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +131,39 @@ def test_a_section_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write(tmp_path, "membrs: []\n", "bad.yaml")
     faults = faults_of("preset:sparta", ["pool=bad.yaml"])
     assert any("bad.yaml:1: pool.membrs" in fault and "members?" in fault for fault in faults)
+
+
+def test_a_list_of_sections_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = "{name: mine, url: 'http://127.0.0.1:9000/v1'}"
+    write(tmp_path, f"endpoints:\n  - {one}\n", "endpoints.yaml")
+    write(tmp_path, f"endpoints:\n  - {one[:-1]}, prot: 1}}\n", "bad.yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(WHOLE, encoding="utf-8")
+    config = load("config.yaml", ["endpoints=endpoints.yaml"])
+    assert [endpoint.name for endpoint in config.endpoints] == ["mine"]
+    assert any("bad.yaml:2" in fault for fault in faults_of("config.yaml", ["endpoints=bad.yaml"]))
+
+
+def test_an_override_for_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, POOL, "pool.yaml")
+    write(tmp_path, "", "rows.jsonl")
+    monkeypatch.chdir(tmp_path)
+
+    def far(text: str) -> str:
+        return f"/far/{Path(text).name}" if Path(text).exists() else text
+
+    def moved(text: str) -> str:
+        return moved_override(text, far)
+
+    assert moved("pool=pool.yaml") == "pool=/far/pool.yaml"
+    assert moved("instructions.source=rows.jsonl") == 'instructions.source="/far/rows.jsonl"'
+    assert moved("evaluate.tasks=[{name: a, source: rows.jsonl}]") == (
+        'evaluate.tasks=[{"name": "a", "source": "/far/rows.jsonl"}]'
+    )
+    for same in ("match.duels=4", "instructions.source=hub:a/b", "evaluate.judges=[rows.jsonl]"):
+        assert moved(same) == same
 
 
 def test_overrides_as_a_mapping(tmp_path: Path) -> None:

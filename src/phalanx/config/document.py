@@ -28,8 +28,9 @@ A configuration is one YAML file. Values come from three layers, later ones win:
 1. a preset: the key `preset` at the top of the file, or `preset:NAME` in place of a file;
 2. the file itself. Mappings merge key by key, a list replaces the whole list. Another
    `reputation.rule` replaces the whole section, because each rule has its own keys;
-3. overrides on the command line, `match.duels=200`. For a section the value may be the name of a
-   YAML file that holds it: `pool=pool.yaml`.
+3. overrides on the command line, `match.duels=200`. For a section, or a list of sections, the value
+   may be the name of a YAML file that holds it: `pool=pool.yaml`; a list stands under its key:
+   `endpoints=endpoints.yaml`, and in the file `endpoints: [...]`.
 
 Relative paths are looked up beside the file that names them, then in the working directory. YAML is
 read by the rules of version 1.2: `1e-6` is a number, `no` is a word. Unknown keys, keys given twice

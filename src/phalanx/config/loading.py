@@ -8,10 +8,11 @@ directory. Everything that is wrong comes out in one :class:`~phalanx.errors.Con
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
@@ -19,7 +20,7 @@ from ruamel.yaml.error import YAMLError
 
 from phalanx.config import rules
 from phalanx.config.faults import Fault, did_you_mean, from_pydantic
-from phalanx.config.keys import Path, dotted, section_of, shape_at
+from phalanx.config.keys import Path, alternatives, dotted, section_of, shape_at, value_at
 from phalanx.config.reading import Source, read_file, read_text, read_value
 from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
@@ -193,9 +194,7 @@ def _read_override(text: str) -> Source:
     parts = key.split(".")
     if parts == ["preset"]:
         raise ConfigError(f"override {text!r}: name the preset as the source, preset:NAME")
-    shape = shape_at(tuple(parts), {})
-    names_file = value_text.strip().lower().endswith(FRAGMENT_SUFFIXES)
-    if names_file and shape is not None and section_of(shape.annotation) is not None:
+    if _names_fragment(parts, value_text):
         path = FilePath(value_text.strip()).expanduser()
         fragment = read_file(path, value_text.strip())
         return _place_fragment(parts, fragment, path.parent)
@@ -207,10 +206,32 @@ def _read_override(text: str) -> Source:
     return _override(parts, value, f"override {text!r}")
 
 
+def _names_fragment(parts: list[str], value_text: str) -> bool:
+    """Whether the value is the file of a section, or of a list of sections."""
+    shape = shape_at(tuple(parts), {})
+    if shape is None or not value_text.strip().lower().endswith(FRAGMENT_SUFFIXES):
+        return False
+    inner = [one for option in alternatives(shape.annotation) for one in get_args(option)]
+    return any(section_of(one) is not None for one in (shape.annotation, *inner))
+
+
+def moved_override(text: str, change: Callable[[str], str]) -> str:
+    """An override with every file or folder in it changed, for another working directory.
+
+    Raises ConfigError as :func:`load` does for an override.
+    """
+    read, (key, _, value_text) = _read_override(text), text.partition("=")
+    parts = tuple(key.strip().split("."))
+    if _names_fragment(list(parts), value_text):
+        return f"{key}={change(value_text.strip())}"
+    value = value_at(parts, map_paths(read.data, change))
+    return text if value == read_value(value_text) else f"{key}={json.dumps(value)}"
+
+
 def _place_fragment(parts: list[str], fragment: Source, folder: FilePath) -> Source:
-    """A fragment is the section itself, or a file whose only key is that section."""
+    """A fragment is the section itself, or a file whose only key is that section (or list)."""
     data, places = fragment.data, fragment.places
-    if list(data) == parts[-1:] and isinstance(data[parts[-1]], dict):
+    if list(data) == parts[-1:] and isinstance(data[parts[-1]], dict | list):
         data = data[parts[-1]]
         places = {path[1:]: place for path, place in places.items() if len(path) > 1}
     nested = _found_paths(_nest(parts, data), folder)
