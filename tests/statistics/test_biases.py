@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -71,11 +70,10 @@ def test_position_bias_covers() -> None:
 
 
 @pytest.mark.parametrize("judge", ["arena_hard_o1-mini", "reward_model_skywork-8b"])
-def test_position_bias_of_published_verdicts(judge: str) -> None:
-    shared = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-    folder = Path(os.environ.get("PHALANX_DATA", shared)) / "judgebench_verdicts"
+def test_position_bias_of_published_verdicts(data_dir: Path, judge: str) -> None:
+    folder = data_dir / "judgebench_verdicts"
     if not folder.is_dir():
-        pytest.skip(f"no published verdicts in {folder}; PHALANX_DATA names the folder above it")
+        pytest.skip(f"no published verdicts in {folder}")
     wanted = json.loads((folder / "expected.json").read_text("utf-8"))[judge]
     slots = {"A>B": "first", "B>A": "second", "A=B": "tie"}
     lines = (folder / f"{judge}.jsonl").read_text("utf-8").splitlines()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -28,7 +26,6 @@ from phalanx.tasks.contamination import (
 )
 from phalanx.tasks.loading import read_items
 
-DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 WORDS = st.text("abcdefghij", min_size=1, max_size=6)
 TEXT = st.lists(WORDS, min_size=1, max_size=60)
 FILE = [TaskSettings(name="t", source="rows.jsonl")]
@@ -166,9 +163,8 @@ KINDS = {"gsm8k": "gsm8k", "medqa": "medqa", "mmlu_redux": "mmlu_redux", "humane
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.skipif(not DATA.is_dir(), reason="PHALANX_DATA has no rows of the benchmarks")
-def test_rows_of_a_benchmark_are_found_as_they_are_and_do_not_meet_others(name):
-    path = DATA / f"{name}.jsonl"
+def test_rows_of_a_benchmark_are_found_as_they_are_and_do_not_meet_others(data_dir, name):
+    path = data_dir / f"{name}.jsonl"
     if not path.is_file():
         pytest.skip(f"no {path.name}")
     table = read_rows(str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from phalanx.tasks import Score, TaskItem, load_task, normalise, score
 from phalanx.tasks.kinds import READERS
 from phalanx.tasks.loading import read_items
 
-DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 OPTIONS = ["fox", "owl", "bee", "cod"]
 LETTERED = dict(zip("ABCD", OPTIONS, strict=True))
 GPQA = {
@@ -274,7 +272,6 @@ def test_csv_cells_hold_json(tmp_path: Path) -> None:
     assert (item.answer, item.labels) == ("B", ("A", "B"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no folder of data (PHALANX_DATA)")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -284,8 +281,8 @@ def test_csv_cells_hold_json(tmp_path: Path) -> None:
         ("truthfulqa", "truthfulqa_mc1"), ("truthfulqa", "truthfulqa_mc2"),
     ],
 )  # fmt: skip
-def test_real_rows(name: str, kind: str) -> None:
-    table = read_rows(str(DATA / f"{name}.jsonl"))
+def test_real_rows(data_dir: Path, name: str, kind: str) -> None:
+    table = read_rows(str(data_dir / f"{name}.jsonl"))
     answered = tuple(row for row in table.rows if row.fields["answer"] is not None)
     if len(answered) < len(table.rows):
         with pytest.raises(ConfigError, match="no answer"):
