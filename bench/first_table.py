@@ -133,16 +133,17 @@ def _counts(ledger: Ledger) -> dict[str, float]:
     """What was asked, how the pairs were labelled, and what was learned."""
     config = stored_config(Path(), ledger.get("config") or "")
     found: Counter[str] = Counter()
+    answers = {row["id"]: row["answer"] for row in ledger.query("SELECT * FROM instructions")}
     for number in range(1, config.iterations + 1):
         pairs = stored_pairs(ledger, number)
-        kinds = Counter(map(_kind, pairs))
+        kinds = Counter(kind(pair, answers) for pair in pairs)
         found["pairs"] += len(pairs)
         found["right chosen"] += kinds["right", "wrong"]
         found["wrong chosen"] += kinds["wrong", "right"]
         found["both right"] += kinds["right", "right"]
         found["both wrong"] += kinds["wrong", "wrong"]
         learned = with_label_noise(pairs, config)
-        found["learned right"] += sum(_kind(pair)[0] == "right" for pair in learned)
+        found["learned right"] += sum(kind(pair, answers)[0] == "right" for pair in learned)
     found["responses"] = ledger.count("responses", "purpose = 'answer'")
     found["judgments"] = ledger.count("judgments")
     (row,) = ledger.query(
@@ -154,10 +155,10 @@ def _counts(ledger: Ledger) -> dict[str, float]:
     return {**found, "seconds": row["seconds"]}
 
 
-def _kind(pair: PreferencePair) -> tuple[str, str]:
-    """Whether the chosen and the rejected response are right."""
+def kind(pair: PreferencePair, answers: Mapping[str, str]) -> tuple[str, str]:
+    """Whether the chosen and the rejected response are right, by the answer to the instruction."""
     known = pair.instruction
-    item = TaskItem(known.id, known.text, known.answer or "", known.domain, "labels", "exact")
+    item = TaskItem(known.id, known.text, answers[known.id], known.domain, "labels", "exact")
     chosen, rejected = (score(text, item).correct for text in (pair.chosen, pair.rejected))
     return ("right" if chosen else "wrong", "right" if rejected else "wrong")
 

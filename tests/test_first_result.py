@@ -13,6 +13,7 @@ from scipy import stats
 
 from phalanx.config import load
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.types import Instruction, PreferencePair
 from tests.tiny import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,6 +77,12 @@ def test_over_seeds_it_is_a_t_test_of_the_seeds_means(rows):
     swapped = difference([(run, after, before) for run, before, after in triples])
     assert swapped.value == pytest.approx(-found.value)
     assert swapped.pvalues == pytest.approx(found.pvalues)
+
+
+def test_a_pair_is_right_by_the_answer_to_its_instruction():
+    pair = PreferencePair("p", Instruction("i", "What is 2 + 3?"), "5.", "6")
+    assert first_table.kind(pair, {"i": "5", "j": "6"}) == ("right", "wrong")
+    assert first_table.kind(pair, {"i": "6"}) == ("wrong", "right")
 
 
 def test_every_arm_is_a_sound_configuration():
