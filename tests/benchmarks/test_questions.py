@@ -91,6 +91,16 @@ def test_answers_in_any_published_form(write, row):
     assert found.of(Question("8", ("Other?",))) is None
 
 
+def test_an_id_beside_another_question_is_not_that_question(write):
+    row = {"id": "1", "instruction": "A?", "input": "x", "output": "to A"}
+    found = read_outputs(write([row, {"id": "2", "instruction": "B?", "output": "to B"}]))
+    assert found.of(Question("1", ("A?\n\nx",))) == "to A"
+    assert found.of(Question("1", ("C?",))) is None
+    assert found.of(Question("1", ("B?",))) == "to B"
+    with pytest.raises(ConfigError, match="line 2: repeats '1' of line 1"):
+        read_outputs(write([row, {"id": "1", "instruction": "B?", "output": "to B"}]))
+
+
 def test_answers_that_do_not_fit_are_refused(write):
     rows = [{"output": "x"}, {"id": "1"}, {"id": "2", "choices": []}]
     with pytest.raises(ConfigError, match="3 faults"):

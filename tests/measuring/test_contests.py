@@ -383,6 +383,19 @@ def test_the_baseline_may_be_a_file_and_must_have_every_question(tmp_path, arena
         table.play(task, "ada")
 
 
+@pytest.mark.parametrize("said", [{"generator": "ada"}, {}])
+def test_a_baseline_file_with_the_name_of_a_player_is_refused(tmp_path, questions, said):
+    table = Table(tmp_path, ANSWERS + ARENA)
+    answers = [{"id": f"q{n}", "output": "so", **said} for n in range(len(PROMPTS))]
+    file = write_rows(tmp_path / "ada.jsonl", answers)
+    task = TaskSettings(name="t", kind="open", source=questions, baseline=str(file))
+    with pytest.raises(ConfigError, match="are called ada, and so is one of those"):
+        prepare(task, table.subjects("ada"), [table.members["cora"]], table.config)
+    made = prepare(task, table.subjects("ada@2"), [table.members["cora"]], table.config)
+    assert made.baseline is not None
+    assert made.baseline.name == "ada"
+
+
 # What is shown, and going on ----------------------------------------------------------------------
 
 

@@ -65,14 +65,18 @@ def read_open(path: str, *, split: str = "train") -> tuple[Question, ...]:
         name = next((name for name in _PROMPTS if name in row), None)
         if name is None:
             raise Unfit(f"has none of {', '.join(_PROMPTS)}")
-        text = row.words(name)
-        if "input" in row and row.text("input").strip():
-            text = f"{text}\n\n{row.text('input')}"
+        text = _with_input(row, name)
         group = next((row.text(one) for one in _GROUPS if one in row), "")
         output = (row.text("output"),) if "output" in row else ()
         return Question(row.name("id") if "id" in row else content_id(text), (text,), group, output)
 
     return read_records(path, make, lambda row: row.id, split=split)
+
+
+def _with_input(row: Fields, name: str) -> str:
+    text = row.words(name)
+    given = row.text("input") if "input" in row else ""
+    return f"{text}\n\n{given}" if given.strip() else text
 
 
 def _chosen(rows: Sequence[Question], task: TaskSettings, seed: int) -> tuple[Question, ...]:
@@ -101,19 +105,26 @@ def _chosen(rows: Sequence[Question], task: TaskSettings, seed: int) -> tuple[Qu
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """One model's answers, by the question's id and by its text; ``generator`` is its name."""
+    """One model's answers, by the question's id and by its text; ``generator`` is its name.
+
+    ``asked`` has the text of each id that stands beside one.
+    """
 
     generator: str
     by_id: dict[str, str]
     by_text: dict[str, str]
+    asked: dict[str, str]
 
     def of(self, question: Question) -> str | None:
-        """The answer to a question; an id may stand behind a prefix such as ``arena_hard/``."""
-        names = (question.id, question.id.rpartition("/")[2])
-        known = (self.by_id.get(name) for name in names)
-        return next(
-            (text for text in known if text is not None), self.by_text.get(question.turns[0])
-        )
+        """The answer to a question; an id may stand behind a prefix such as ``arena_hard/``.
+
+        An id beside another question's text is not that question.
+        """
+        text = question.turns[0]
+        for name in (question.id, question.id.rpartition("/")[2]):
+            if name in self.by_id and self.asked.get(name, text) == text:
+                return self.by_id[name]
+        return self.by_text.get(text)
 
 
 def read_outputs(path: str) -> Outputs:
@@ -121,18 +132,20 @@ def read_outputs(path: str) -> Outputs:
 
     AlpacaEval's ``{instruction, output, generator}``; ``{id, output}`` (also ``question_id`` or
     ``uid``); Arena-Hard's ``{question_id, model_id, choices}`` or ``{uid, model, messages}``.
-    Raises ConfigError that lists every row that does not fit, or where there are several models.
+    Where a row has both, both have to be the question's. Raises ConfigError that lists every row
+    that does not fit or repeats an id (without ids: an instruction), or where there are several
+    models.
     """
 
     def make(row: Fields) -> tuple[str, str, str, str]:
         key = next((name for name in ("uid", "question_id", "id") if name in row), None)
-        prompt = row.words("instruction") if "instruction" in row else ""
+        prompt = _with_input(row, "instruction") if "instruction" in row else ""
         if key is None and not prompt:
             raise Unfit("has neither an id ('id', 'question_id', 'uid') nor an 'instruction'")
         model = next((row.words(n) for n in ("generator", "model_id", "model") if n in row), "")
         return row.name(key) if key else "", prompt, _output(row), model
 
-    found = read_records(path, make, lambda row: row[:2])
+    found = read_records(path, make, lambda row: row[0] or row[1])
     models = list(dict.fromkeys(model for *_, model in found if model))
     if len(models) > 1:
         raise ConfigError(
@@ -143,6 +156,7 @@ def read_outputs(path: str) -> Outputs:
         models[0] if models else "",
         {key: text for key, _, text, _ in found if key},
         {prompt: text for _, prompt, text, _ in found if prompt},
+        {key: prompt for key, prompt, *_ in found if key and prompt},
     )
 
 

@@ -27,7 +27,7 @@ from phalanx.ledger import Ledger
 from phalanx.ledger.rows import CONTEST
 from phalanx.measuring.contests_judging import Bench, Match, Row, battles, preferences, ratings
 from phalanx.measuring.contests_open import comparisons
-from phalanx.measuring.subjects import MAJORITY, Subject, answers
+from phalanx.measuring.subjects import MAJORITY, Subject, answers, may_compare
 from phalanx.report.games import Contest, contests
 from phalanx.types import Member, Message, Sampling
 
@@ -94,6 +94,12 @@ def prepare(
     except ConfigError as error:
         faults += error.faults
     players = tuple(one for one in subjects if baseline is None or one is not baseline.subject)
+    if baseline is not None and baseline.name in [one.name for one in players]:
+        faults.append(
+            f"the baseline's answers, which are there already, are called {baseline.name}, and so "
+            "is one of those who are measured; give one of them another name (NAME=MODEL; of a "
+            "file of outputs, its generator)"
+        )
     if baseline is not None and not players:
         faults.append(
             f"nobody is left to meet the baseline {baseline.name}; name further members, or a file "
@@ -216,19 +222,13 @@ def _settings_faults(
     for judge in judges:
         if task.kind != "open" and judge.engine == "reward":
             faults.append(f"the judge {judge.name} is a reward model, which serves kind open alone")
-        elif task.kind == "open" and not _may_compare(judge, config):
+        elif task.kind == "open" and not may_compare(judge, config):
             faults.append(
                 f"judge.protocol is {config.judge.protocol!r}, by which {judge.name} (engine "
                 f"{judge.engine}) cannot compare answers; set it to pairwise, rubric, expected or "
                 "likelihood, or name judges with engine: reward"
             )
     return faults
-
-
-def _may_compare(judge: Member, config: Config) -> bool:
-    if judge.engine == "reward" or config.judge.protocol not in ("reward", "moa"):
-        return True
-    return config.judge.protocol == "reward" and judge.engine == "scripted"
 
 
 def _baseline(
@@ -268,7 +268,8 @@ def _texts(found: Outputs, questions: Questions, task: TaskSettings) -> dict[str
     if missing := [name for name, text in texts.items() if text is None]:
         raise ConfigError(
             f"the baseline file {task.baseline} has no output for {len(missing)} of {len(texts)} "
-            f"questions (the first: {', '.join(missing[:5])})"
+            f"questions (the first: {', '.join(missing[:5])}); a row is found by its id and its "
+            "instruction, whichever it has"
         )
     return {name: text for name, text in texts.items() if text is not None}
 
