@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import krippendorff
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.benchmarks.judgebench import group_of
 from phalanx.benchmarks.panel_readings import (
     MAJORITY,
     Reading,
@@ -15,18 +18,18 @@ from phalanx.benchmarks.panel_readings import (
     TestedPair,
     judgments_of_pairs,
     readings,
-    right,
     rules,
     together,
 )
-from phalanx.benchmarks.panel_test import dev_half, judge_line, panel_test, shifts
+from phalanx.benchmarks.panel_test import by_prompt, dev_half, judge_line, panel_test, shifts
 from phalanx.benchmarks.rewardbench import SECTIONS
+from phalanx.statistics import minimum_detectable, wilson
 from phalanx.types import Failure, Judgment, Response
 
 
 def pair(number: int, label: str = "A", **more) -> TestedPair:
     sides = (Side(f"d{number}", "left"), Side(f"d{number}", "right"))
-    given = {"group": "g", "lengths": (10, 5), **more}
+    given = {"prompt": f"q{number}", "group": "g", "lengths": (10, 5), **more}
     return TestedPair(id=f"p{number}", label=label, sides=sides, **given)
 
 
@@ -44,7 +47,7 @@ ALONE = {
 
 
 def test_ties_and_missing_verdicts_are_not_right_and_stay_in_the_count():
-    line = judge_line("gappy", PAIRS, ALONE["gappy"], "own")
+    line = judge_line("gappy", PAIRS, ALONE["gappy"])
     assert (line.right.count, line.right.n) == (3, 8)
     assert (line.ties, line.unread) == (1, 2)
     assert {name: (s.count, s.n) for name, s in line.by_group.items()} == {
@@ -56,14 +59,14 @@ def test_ties_and_missing_verdicts_are_not_right_and_stay_in_the_count():
 
 def test_the_longer_response_against_the_truth_on_the_same_pairs():
     # A is always the longer one; A is better in half of the pairs.
-    line = judge_line("good", PAIRS, ALONE["good"], "own")
+    line = judge_line("good", PAIRS, ALONE["good"])
     assert line.longer.longer_share == pytest.approx((3 + 0.5) / 8)
     assert line.truly_longer == pytest.approx(0.5)
-    gappy = judge_line("gappy", PAIRS, ALONE["gappy"], "own")  # reads pairs 1, 3, 4, 5, 6, 7
+    gappy = judge_line("gappy", PAIRS, ALONE["gappy"])  # reads pairs 1, 3, 4, 5, 6, 7
     assert gappy.longer.longer_share == pytest.approx((2 + 0.5) / 6)
     assert gappy.truly_longer == pytest.approx(2 / 6)
     even = [pair(n, lengths=(7, 7)) for n in range(3)]
-    assert judge_line("x", even, said(1, 1, 1), "own").longer is None
+    assert judge_line("x", even, said(1, 1, 1)).longer is None
 
 
 def test_alpha_is_that_of_the_krippendorff_package():
@@ -71,26 +74,26 @@ def test_alpha_is_that_of_the_krippendorff_package():
         [[np.nan if one.sign is None else one.sign for one in mine] for mine in ALONE.values()]
     )
     expected = krippendorff.alpha(reliability_data=table, level_of_measurement="nominal")
-    found = panel_test(PAIRS, ALONE, {}, "own")
+    found = panel_test(PAIRS, ALONE, {})
     assert found.alpha == pytest.approx(expected)
 
 
 def test_judges_that_err_together_are_worth_one():
     twins = {"one": ALONE["good"], "two": ALONE["good"], "three": ALONE["good"]}
-    worth = panel_test(PAIRS, twins, {}, "own").worth
+    worth = panel_test(PAIRS, twins, {}).worth
     assert worth.effective == pytest.approx(1.0)
     assert worth.participation == pytest.approx(1.0)
 
 
 def test_what_cannot_be_computed_is_said():
     unread = {"one": said(*[None] * 8), "two": said(*[1] * 8)}
-    found = panel_test(PAIRS, unread, {}, "own")
+    found = panel_test(PAIRS, unread, {})
     assert found.alpha is None
     assert found.worth is None
     assert [why.split(":")[0] for why in found.why] == ["agreement", "effective judges"]
     with pytest.raises(ValueError, match="needs pairs and judges, got 0 and 1"):
-        panel_test([], {"one": []}, {}, "own")
-    alone = panel_test(PAIRS, {"one": ALONE["good"]}, {}, "own")
+        panel_test([], {"one": []}, {})
+    alone = panel_test(PAIRS, {"one": ALONE["good"]}, {})
     assert alone.together == alone.versus == ()
     assert alone.alpha is None
 
@@ -106,13 +109,13 @@ def test_the_best_judge_is_chosen_on_one_half_and_compared_on_the_other():
         "test_only": said(*(-1 if mine else 1 for mine in dev)),
     }
     panel = {"mean": said(*[1] * 40), "median": alone["dev_only"]}
-    found = panel_test(pairs, alone, panel, "own")
+    found = panel_test(pairs, alone, panel)
     num_test = 40 - sum(dev)
     assert found.best == "dev_only"
     assert (found.best_on_dev.count, found.best_on_dev.n) == (sum(dev), sum(dev))
     mean, median = found.versus
     assert (mean.gained, mean.lost) == (num_test, 0)
-    assert (mean.right.count, mean.best.count) == (num_test, 0)
+    assert (mean.after.count, mean.before.count) == (num_test, 0)
     assert mean.pvalue == pytest.approx(2 * 0.5**num_test)
     assert mean.adjusted == pytest.approx(2 * mean.pvalue)  # Holm over two rules
     assert (median.gained, median.lost, median.pvalue, median.adjusted) == (0, 0, 1.0, 1.0)
@@ -139,27 +142,117 @@ def test_preferring_ones_own_against_the_truth():
         pair(5, "A", writers=("bob", "cora"), families=("qwen", "llama")),  # a relative's, worse
         pair(6, "A", writers=("bob", "bob"), families=("qwen", "qwen")),
     ]
-    line = judge_line("ada", pairs, said(1, 1, -1, 0, None, -1, 1), "own", {"ada": "llama"})
+    line = judge_line("ada", pairs, said(1, 1, -1, 0, None, -1, 1), {"ada": "llama"})
     assert line.own.n == 4
     assert line.own.favoured == pytest.approx((1 + 1 + 0 + 0.5) / 4)
     assert line.own.truly == pytest.approx(1 / 4)
     assert line.own.pvalue == 1.0  # one pair given, none taken
     # Only the pair with a relative's response: the judge's own are the other measure.
     assert (line.family.n, line.family.favoured, line.family.truly) == (1, 1.0, 0.0)
-    assert judge_line("ada", pairs, said(*[1] * 7), "own", {}).family is None
+    assert judge_line("ada", pairs, said(*[1] * 7), {}).family is None
 
 
-def test_both_orders_by_judgebench_and_by_a_win_that_needs_both():
-    one = pair(0, "A")
-    right_and_tie = Reading(0, ("first", "tie"), True)
-    half = Reading(None, ("first", None), None)
-    contradiction = Reading(0, ("first", "first"), True)
-    both = Reading(1, ("first", "second"), False)
-    counted = [right(one, r, "judgebench") for r in (right_and_tie, half, contradiction, both)]
-    assert counted == [True, True, False, True]
-    assert [right(one, r, "own") for r in (right_and_tie, half, contradiction, both)] == [
-        False, False, False, True,
+def test_half_a_verdict_counts_by_the_published_rule_alone():
+    pairs = [pair(n, "AB"[n % 2], group="mmlu-pro") for n in range(4)]
+    mine = [
+        Reading(0, ("first", "tie"), True),  # right, and a tie
+        Reading(None, ("second", None), None),  # right, and unread
+        Reading(0, ("first", "first"), True),
+        Reading(-1, ("second", "first"), False),
+    ]
+    line = judge_line("ada", pairs, mine, published=True)
+    assert (line.right.count, line.ties, line.unread) == (1, 2, 1)
+    assert (line.published.overall.count, line.published.num_unread) == (3, 1)
+    assert judge_line("ada", pairs, mine).published is None
+    assert judge_line("ada", pairs, said(1, 1, 1, 1), published=True).published is None
+
+
+def test_judges_and_the_panel_are_scored_by_one_rule():
+    # Both judges are right in one order and see a tie in the other; so is the panel.
+    replies = {"a": Response("a", text="[[A]]"), "c": Response("c", text="[[C]]")}
+    pairs = [pair(n, "A", group="mmlu-pro") for n in range(40)]
+    asked = [
+        judgment(n, 0.5, 0.5, judge=name, flipped=True, requests={"first": "a", "second": "c"})
+        for n in range(40)
+        for name in ("ada", "bob")
+    ]
+    mine = judgments_of_pairs(pairs, asked)
+    alone = readings(pairs, mine, replies)
+    panel = together(pairs, mine, alone, quorum=0.5, reputations={})
+    found = panel_test(pairs, alone, panel, published=True)
+    assert {line.right.count for line in (*found.alone, *found.together)} == {0}
+    assert {line.published.overall.count for line in found.alone} == {40}
+    assert {(one.lost, one.pvalue) for one in found.versus} == {(0, 1.0)}
+
+
+@pytest.mark.parametrize("judge", ["arena_hard_o1-mini", "reward_model_skywork-8b"])
+def test_published_verdicts_as_replies_to_a_judge(data_dir, judge):
+    """JudgeBench's own verdicts and numbers, through everything that reads a judge here."""
+    folder = data_dir / "judgebench_verdicts"
+    want = json.loads((folder / "expected.json").read_text())[judge]
+    rows = [json.loads(line) for line in (folder / f"{judge}.jsonl").open()]
+    said_as = {"A>B": "[[A]]", "B>A": "[[B]]", "A=B": "[[C]]", None: "I cannot say."}
+    replies = {word: Response(word, text=text) for word, text in said_as.items() if word}
+    replies["gap"] = Response("gap", text=said_as[None])
+    pairs = [
+        pair(n, row["label"][0], group=group_of(row["source"])) for n, row in enumerate(rows)
     ]  # fmt: skip
+    asked = [
+        judgment(n, None, None, requests={"first": row["order_ab"] or "gap",
+                                          "second": row["order_ba"] or "gap"})
+        for n, row in enumerate(rows)
+    ]  # fmt: skip
+    (mine,) = readings(pairs, judgments_of_pairs(pairs, asked), replies).values()
+    found = judge_line(judge, pairs, mine, published=True).published
+    shares = {**found.by_group, "overall": found.overall}
+    assert {name: share.n for name, share in shares.items()} == want["n"]
+    got = {name: round(100 * share.share, 6) for name, share in shares.items()}
+    assert got == want["accuracy"]
+    assert round(100 * found.consistent.share, 6) == want["consistent"]
+    assert found.num_unread == want["null_pairs"]
+
+
+def test_pairs_of_a_prompt_are_one_draw():
+    many = [pair(n, prompt=f"q{n // 16}") for n in range(32)]
+    chosen = dev_half(many)
+    assert {one.prompt for one in many if one.id in chosen}.isdisjoint(
+        one.prompt for one in many if one.id not in chosen
+    )
+    all_right = said(*[1] * 32)
+    line = judge_line("ada", many, all_right)
+    assert line.interval == wilson(2, 2)
+    assert line.longer.interval == wilson(2, 2)
+    (shift,) = shifts(many, {"ada": said(*[-1] * 32)}, {"ada": all_right})
+    assert (shift.gained, shift.lost) == (32, 0)
+    assert shift.pvalue == 0.5  # two flips of two signs
+    assert shift.detectable is None
+    own = [pair(n, "B", prompt=f"q{n // 16}", writers=("ada", "bob")) for n in range(32)]
+    partial = judge_line("ada", own, all_right).own
+    assert (partial.pvalue, partial.interval) == (0.5, wilson(2, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.booleans()), min_size=1))
+def test_prompts_have_the_mean_of_the_pairs(rows):
+    pairs = [pair(n, prompt=f"q{place}") for n, (place, *_) in enumerate(rows)]
+    before, after = [one for _, one, _ in rows], [one for *_, one in rows]
+    found = by_prompt(pairs, before, after)
+    for scores, marks in zip(found, (before, after), strict=True):
+        assert len(scores) == len({one.prompt for one in pairs})
+        assert sum(scores) / len(scores) == pytest.approx(sum(marks) / len(marks))
+    apart = [pair(n) for n in range(len(rows))]
+    assert by_prompt(apart, before, after) == (before, after)
+
+
+def test_what_could_be_found_is_at_the_level_of_holms_first_step():
+    before = {f"judge {n}": said(*[1] * 60 + [-1] * 40) for n in range(4)}
+    after = {name: said(*[1] * 70 + [-1] * 30) for name in before}
+    pairs = [pair(n) for n in range(100)]
+    found = shifts(pairs, before, after)
+    assert {one.detectable for one in found} == {
+        minimum_detectable(100, 0.1, confidence=1 - 0.05 / 4)
+    }
+    (all_differ,) = shifts(pairs, {"ada": said(*[1] * 100)}, {"ada": said(*[-1] * 100)})
+    assert 0 < all_differ.detectable < 1
 
 
 def judgment(number: int, left: float | None, right_: float | None, **more) -> Judgment:
@@ -182,7 +275,7 @@ def test_orders_are_read_again_from_what_was_replied():
     assert found[0] == Reading(0, ("first", "first"), True)
     assert found[1] == Reading(None, ("first", None), None)
     assert found[2] == Reading(None)  # no judgment at all
-    line = judge_line("ada", pairs, found, "own")
+    line = judge_line("ada", pairs, found)
     assert (line.flipped.count, line.flipped.n, line.unread) == (1, 1, 2)
     assert (line.first.first_share, line.first.pairs, line.first.left_out) == (1.0, 1, 1)
 
@@ -204,7 +297,7 @@ def test_probabilities_by_protocol():
 
     rms = np.sqrt((9 + 16) / 2)
     assert found["rub"][3].probability == pytest.approx(norm.cdf(3 / rms))
-    line = judge_line("ada", pairs, found["ada"], "own")
+    line = judge_line("ada", pairs, found["ada"])
     assert line.num_stated == 1
     assert line.brier == pytest.approx(0.25**2)
     assert line.ece == pytest.approx(0.25)
@@ -239,20 +332,37 @@ def test_every_rule_on_a_panel_counted_by_hand():
 
 def test_scores_of_single_responses_make_pairs():
     # Three responses, scored in two duels; the pair is of responses from different duels.
-    one = TestedPair("p", "g", "A", (1, 1), (Side("d0", "right"), Side("d1", "left")))
+    one = TestedPair("p", "q", "g", "A", (1, 1), (Side("d0", "right"), Side("d1", "left")))
     asked = [judgment(0, 1.0, 5.0, protocol="rubric"), judgment(1, 3.0, None, protocol="rubric")]
     (found,) = judgments_of_pairs([one], asked)
     assert (found.duel_id, found.score_left, found.score_right) == ("p", 5.0, 3.0)
-    turned = TestedPair("t", "g", "A", (1, 1), (Side("d0", "right"), Side("d0", "left")))
+    turned = TestedPair("t", "q", "g", "A", (1, 1), (Side("d0", "right"), Side("d0", "left")))
     (found,) = judgments_of_pairs([turned], asked)
     assert (found.score_left, found.score_right) == (5.0, 1.0)
+
+
+def test_probabilities_of_responses_from_two_duels():
+    one = TestedPair("p", "q", "g", "A", (1, 1), (Side("d0", "right"), Side("d1", "left")))
+    replies = {
+        "r0": Response("r0", probabilities={"1": 0.5, "2": 0.5}),
+        "l1": Response("l1", probabilities={"1": 1.0, "2": 0.0}),
+    }
+    asked = [
+        judgment(0, 3.0, 1.5, protocol="expected", requests={"left": "l0", "right": "r0"}),
+        judgment(1, 1.0, 3.0, protocol="expected", requests={"left": "l1", "right": "r1"}),
+    ]
+    mine = judgments_of_pairs([one], asked)
+    (found,) = readings([one], mine, replies).values()
+    assert found[0].probability == pytest.approx(0.5 + 0.5 * 0.5)
+    (gap,) = readings([one], mine, {"r0": replies["r0"]}).values()
+    assert (gap[0].sign, gap[0].probability) == (1, None)
 
 
 def test_what_changed_between_two_times():
     before = {"ada": said(1, 1, -1, -1), "gone": said(1, 1, 1, 1)}
     after = {"ada": said(1, -1, 1, 1)}
     pairs = [pair(n) for n in range(4)]
-    (shift,) = shifts(pairs, before, after, "own")
+    (shift,) = shifts(pairs, before, after)
     assert (shift.before.count, shift.after.count, shift.gained, shift.lost) == (2, 3, 2, 1)
     assert shift.pvalue == shift.adjusted == 1.0
 
@@ -273,7 +383,7 @@ def test_turning_every_pair_round_changes_nothing(rows, data):
             f"judge {at}": said(*(None if row[at] is None else sign * row[at] for row in rows))
             for at in range(3)
         }
-        return panel_test(these, alone, {"mean": alone["judge 0"]}, "own")
+        return panel_test(these, alone, {"mean": alone["judge 0"]})
 
     assert table(pairs, 1) == table(mirrored, -1)
 
@@ -283,9 +393,9 @@ def test_rewardbench_sections_have_the_published_weights():
     pairs = [pair(n, "A", group=name) for n, name in enumerate([*weights, *weights])]
     # Of each subset's two pairs one is right, of the last subset both.
     signs = [1] * len(weights) + [-1] * (len(weights) - 1) + [1]
-    found = judge_line("ada", pairs, said(*signs), "own").sections
+    found = judge_line("ada", pairs, said(*signs)).sections
     last = list(weights.values())[-1]
     total = sum(weights.values())
     assert found["Chat Hard"] == pytest.approx((0.5 * (total - last) + last) / total)
     assert found["Chat"] is found["overall"] is None
-    assert judge_line("ada", PAIRS, ALONE["good"], "own").sections == {}
+    assert judge_line("ada", PAIRS, ALONE["good"]).sections == {}

@@ -204,10 +204,10 @@ def test_judgebench_counts_by_its_own_rule(config, tmp_path):
     done = bench(config, "--data", data, "--out", out)
     assert done.returncode == 0, done.stderr
     tested = facts(out).tested
-    assert tested.rule == "judgebench"
     assert [line.right.count for line in tested.tests[0].alone] == [1, 1, 0]
+    assert [line.published.overall.count for line in tested.tests[0].alone] == [1, 1, 0]
     assert list(tested.tests[0].alone[0].by_group) == ["mmlu-pro", "livebench-math"]
-    assert "JudgeBench's rule" in done.stdout
+    assert "JudgeBench's published rule" in done.stdout
 
 
 def test_scores_of_single_responses_choose_the_best_of_many(tmp_path):
@@ -229,6 +229,7 @@ def test_scores_of_single_responses_choose_the_best_of_many(tmp_path):
     assert both.curve == pytest.approx(ada.curve)
     # The right one beats three wrong ones and ties with "good too".
     assert (tested.tests[0].alone[0].right.count, tested.tests[0].num_pairs) == (3, 4)
+    assert tested.tests[0].num_prompts == 1
     with Ledger(run_ledger_path(out)) as ledger:
         assert ledger.count("duels") == 3
     refused = bench(config, "judge.protocol=pairwise", "--data", data, "--out", tmp_path / "o")

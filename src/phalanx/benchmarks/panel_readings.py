@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from phalanx.benchmarks.judgebench import JudgedPair, Verdict, is_right
+from phalanx.benchmarks.judgebench import JudgedPair, Verdict
 from phalanx.collective.aggregation import spreads
 from phalanx.collective.comparing import RANKER
 from phalanx.collective.judging import read_written_verdict
@@ -23,8 +23,6 @@ from phalanx.config.schema import AggregateSettings
 from phalanx.statistics import Slot
 from phalanx.types import Duel, Instruction, Judgment, Response
 
-Rule = Literal["own", "judgebench"]
-"""How a pair counts as right: by the judge's own verdict, or by JudgeBench's sum over orders."""
 MAJORITY = "majority"
 BOTH_ORDERS = ("first", "second")
 _VERDICTS: dict[Slot, Verdict] = {"first": "A>B", "second": "B>A", "tie": "A=B"}
@@ -43,13 +41,15 @@ class Side:
 class TestedPair:
     """A pair as judges saw it. ``lengths`` are in characters; "" is a writer or family unknown.
 
-    ``sides`` say where the scores of A and B are found: the two sides of one duel, or of several
-    where responses were scored one by one.
+    Pairs with the same ``prompt`` (its id) are not independent of each other. ``sides`` say where
+    the scores of A and B are found: the two sides of one duel, or of several where responses were
+    scored one by one.
     """
 
     __test__ = False  # no test case, whatever pytest makes of its name
 
     id: str
+    prompt: str
     group: str
     label: Literal["A", "B"]
     lengths: tuple[int, int]
@@ -77,13 +77,15 @@ class Reading:
     probability: float | None = None
 
 
-def right(pair: TestedPair, reading: Reading, rule: Rule) -> bool:
+def right(pair: TestedPair, reading: Reading) -> bool:
     """Whether a reading is right; a tie and a missing verdict are not."""
-    if rule == "judgebench" and reading.orders is not None:
-        first, second = (slot and _VERDICTS[slot] for slot in reading.orders)
-        label: Verdict = "A>B" if pair.label == "A" else "B>A"
-        return is_right(JudgedPair(pair.id, pair.group, label, first, second))
     return reading.sign == pair.truth
+
+
+def in_both_orders(pair: TestedPair, reading: Reading) -> JudgedPair:
+    """What JudgeBench's rule counts: both verdicts as they were said, missing where not asked."""
+    first, second = (slot and _VERDICTS[slot] for slot in reading.orders or (None, None))
+    return JudgedPair(pair.id, pair.group, "A>B" if pair.label == "A" else "B>A", first, second)
 
 
 # Judges alone ------------------------------------------------------------------------------------
@@ -108,10 +110,22 @@ def judgments_of_pairs(
             if a.duel == b.duel and a.side == "left":
                 found.append(replace(mine, duel_id=pair.id))
             elif other is not None:
-                found.append(
-                    Judgment(pair.id, judge, mine.protocol, _score(mine, a), _score(other, b))
-                )
+                found.append(_across(pair.id, (mine, a), (other, b)))
     return found
+
+
+def _across(key: str, left: tuple[Judgment, Side], right_: tuple[Judgment, Side]) -> Judgment:
+    """One judge's scores of two responses from different duels, with the replies they are from."""
+    (mine, a), (other, b) = left, right_
+    replies = {"left": mine.requests.get(a.side), "right": other.requests.get(b.side)}
+    return Judgment(
+        key,
+        mine.judge,
+        mine.protocol,
+        _score(mine, a),
+        _score(other, b),
+        requests={slot: reply for slot, reply in replies.items() if reply is not None},
+    )
 
 
 def _score(judgment: Judgment, side: Side) -> float | None:
@@ -183,7 +197,8 @@ def _probability(
 ) -> float | None:
     """That the left response is better, where the protocol gives one.
 
-    ``expected``: from the two distributions of scores, as if independent, ties half. ``reward``:
+    ``expected``: from the two distributions of scores, as if independent, ties half; None where
+    they are not known. ``reward``:
     Bradley-Terry's, the logistic of the difference. ``rubric`` and ``likelihood`` state none: the
     normal distribution function of the difference in units of the judge's own spread.
     """
@@ -194,8 +209,7 @@ def _probability(
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, difference))))
     if judgment.protocol == "expected":
         both = [slots[side].probabilities for side in ("left", "right") if side in slots]
-        if len(both) == 2 and all(both):
-            return _beats(both[0], both[1])
+        return _beats(both[0], both[1]) if len(both) == 2 and all(both) else None
     scale = spread.get(judgment.judge, 1.0)
     return 0.5 * (1 + math.erf(difference / scale / math.sqrt(2)))
 

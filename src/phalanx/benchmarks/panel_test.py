@@ -2,14 +2,17 @@
 
 Everything is counted from :class:`~phalanx.benchmarks.panel_readings.Reading`. Shares are of pairs
 whose better response is known; ties and missing verdicts are not right, and stay in the count.
+Pairs of one prompt are not independent: intervals and tests take prompts as what was drawn.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from phalanx.benchmarks.panel_readings import Reading, Rule, TestedPair, right
+from phalanx.benchmarks.judgebench import JudgeBench, judgebench
+from phalanx.benchmarks.panel_readings import Reading, TestedPair, in_both_orders, right
 from phalanx.benchmarks.records import Share
 from phalanx.benchmarks.rewardbench import SUBSETS, overall_score, section_scores
 from phalanx.identity import content_id
@@ -19,18 +22,20 @@ from phalanx.statistics import (
     PanelWorth,
     PositionBias,
     brier,
+    by_cluster,
+    detectable,
     effective_judges,
     expected_calibration_error,
     holm,
     krippendorff_alpha,
     length_preference,
-    mcnemar_exact,
-    minimum_detectable,
+    paired_test,
     position_bias,
 )
 from phalanx.statistics.shares import wilson_of_share
 
 Readings = Mapping[str, Sequence[Reading]]
+_SEED = 0  # of flipped signs, where prompts have several pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,8 @@ class Partiality:
     """How often a judge prefers its own side, among ``n`` pairs that it read and in which exactly
     one response is of its side; ``truly``: how often that response is the better one.
 
-    ``favoured`` has ties as half; ``pvalue`` is exact McNemar's, of the pairs that the judge gave
-    to its own side against the truth and those that it took from it.
+    ``favoured`` has ties as half; ``pvalue`` is that of a paired test by prompt, of the pairs that
+    the judge gave to its own side against the truth and those that it took from it.
     """
 
     favoured: float
@@ -56,11 +61,13 @@ class JudgeLine:
     ``flipped``: of the pairs read in both orders; ``first``, ``longer``, ``own`` and ``family``
     are None where nothing could be counted. ``truly_longer`` is the share of pairs (lengths
     differ) whose longer response is the better one. ``brier`` and ``ece`` rest on ``num_stated``
-    probabilities. ``sections`` are RewardBench's, None where a subset is missing.
+    probabilities. ``published`` is by JudgeBench's rule, where that was asked for and judges saw
+    both orders. ``sections`` are RewardBench's, None where a subset is missing.
     """
 
     name: str
     right: Share
+    interval: Interval
     ties: int
     unread: int
     by_group: dict[str, Share]
@@ -73,6 +80,7 @@ class JudgeLine:
     brier: float | None = None
     ece: float | None = None
     num_stated: int = 0
+    published: JudgeBench | None = None
 
     @property
     def sections(self) -> dict[str, float | None]:
@@ -84,44 +92,13 @@ class JudgeLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
-    """The panel by one rule against the judge that was best on the dev half, on the other half.
+class Change:
+    """One line on the same pairs: a judge or rule at two times, or (``before``) the judge that was
+    best on the dev half and (``after``) the panel by one rule, on the other half.
 
-    ``gained`` pairs only the panel has right, ``lost`` only the judge. ``adjusted`` is Holm's over
-    all rules. ``detectable``: the difference that so many pairs would show in four of five tries.
-    """
-
-    name: str
-    right: Share
-    best: Share
-    gained: int
-    lost: int
-    pvalue: float
-    adjusted: float
-    detectable: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PanelTest:
-    """The table of one panel at one time. ``why`` says what could not be computed."""
-
-    num_pairs: int
-    alone: tuple[JudgeLine, ...]
-    together: tuple[JudgeLine, ...]
-    alpha: float | None
-    worth: PanelWorth | None
-    best: str
-    best_on_dev: Share | None
-    versus: tuple[Versus, ...]
-    why: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """What happened to one judge (or rule) between two times, on the same pairs.
-
-    ``gained`` pairs are right only later, ``lost`` only before; ``adjusted`` is Holm's over all
-    lines.
+    ``gained`` pairs are right only after, ``lost`` only before. ``pvalue`` is that of a paired test
+    by prompt; ``adjusted`` is Holm's over all lines. ``detectable``: the difference that such a
+    test finds in four of five tries, at the level of Holm's first step.
     """
 
     name: str
@@ -134,14 +111,56 @@ class Shift:
     detectable: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class PanelTest:
+    """The table of one panel at one time. ``why`` says what could not be computed."""
+
+    num_pairs: int
+    num_prompts: int
+    alone: tuple[JudgeLine, ...]
+    together: tuple[JudgeLine, ...]
+    alpha: float | None
+    worth: PanelWorth | None
+    best: str
+    best_on_dev: Share | None
+    versus: tuple[Change, ...]
+    why: tuple[str, ...] = ()
+
+
 def dev_half(pairs: Sequence[TestedPair]) -> set[str]:
     """Ids of the pairs that choose the best judge; the others report.
 
-    By a hash of the ids alone, every other one in each group: halves of equal size, alike in what
-    they ask.
+    By a hash of the prompts alone, every other one in each group: halves with as many prompts,
+    alike in what they ask, and no prompt in both.
     """
-    ordered = sorted(pairs, key=lambda pair: (pair.group, content_id("judges under test", pair.id)))
-    return {pair.id for pair in ordered[::2]}
+    groups: dict[str, str] = {}
+    for pair in pairs:
+        groups[pair.prompt] = min(pair.group, groups.get(pair.prompt, pair.group))
+    ordered = sorted(groups, key=lambda key: (groups[key], content_id("judges under test", key)))
+    chosen = set(ordered[::2])
+    return {pair.id for pair in pairs if pair.prompt in chosen}
+
+
+def by_prompt(
+    pairs: Sequence[TestedPair], before: Sequence[float], after: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Scores of pairs as scores of prompts, whose mean is that of the pairs.
+
+    With one pair a prompt they are the same.
+    """
+    prompts = [pair.prompt for pair in pairs]
+    scale = len(set(prompts)) / len(prompts)
+    first, second = (
+        [scale * sum(mine) for mine in by_cluster(scores, prompts)] for scores in (before, after)
+    )
+    return first, second
+
+
+def share_interval(share: float, pairs: Sequence[TestedPair]) -> Interval:
+    """Wilson's, as if all pairs of a prompt were one; prompts of different size count as Kish's
+    effective number, (sum of sizes)^2 / sum of their squares. It is never too narrow."""
+    sizes = Counter(pair.prompt for pair in pairs).values()
+    return wilson_of_share(share, len(pairs) ** 2 / sum(size * size for size in sizes))
 
 
 # One judge ---------------------------------------------------------------------------------------
@@ -151,11 +170,13 @@ def judge_line(
     name: str,
     pairs: Sequence[TestedPair],
     readings: Sequence[Reading],
-    rule: Rule,
     families: Mapping[str, str] = {},
+    *,
+    published: bool = False,
 ) -> JudgeLine:
-    """Everything about one judge. ``families`` has the family of each judge by name."""
-    marks = [right(pair, one, rule) for pair, one in zip(pairs, readings, strict=True)]
+    """Everything about one judge. ``families`` has the family of each judge by name; ``published``
+    asks for JudgeBench's rule as well."""
+    marks = [right(pair, one) for pair, one in zip(pairs, readings, strict=True)]
     groups = dict.fromkeys(pair.group for pair in pairs)
     read = [(pair, one) for pair, one in zip(pairs, readings, strict=True) if one.sign is not None]
     longer, truly = _longer(read)
@@ -167,6 +188,7 @@ def judge_line(
     return JudgeLine(
         name=name,
         right=Share(sum(marks), len(marks)),
+        interval=share_interval(sum(marks) / len(marks), pairs),
         ties=sum(one.sign == 0 for one in readings),
         unread=sum(one.sign is None for one in readings),
         by_group={
@@ -185,7 +207,14 @@ def judge_line(
         brier=brier_,
         ece=ece,
         num_stated=len(chances),
+        published=_published(pairs, readings) if published else None,
     )
+
+
+def _published(pairs: Sequence[TestedPair], readings: Sequence[Reading]) -> JudgeBench | None:
+    if all(one.orders is None for one in readings):
+        return None
+    return judgebench(map(in_both_orders, pairs, readings))
 
 
 def _first(readings: Sequence[Reading]) -> PositionBias | None:
@@ -209,7 +238,8 @@ def _longer(
     lengths = [pair.lengths for pair, _ in uneven]
     found = length_preference(lengths, [_worth(one.sign or 0) for _, one in uneven])
     truth = length_preference(lengths, [_worth(pair.truth) for pair, _ in uneven])
-    return found, truth.longer_share
+    interval = share_interval(found.longer_share, [pair for pair, _ in uneven])
+    return found._replace(interval=interval), truth.longer_share
 
 
 def _calibration(chances: Sequence[tuple[float, bool]]) -> tuple[float | None, float | None]:
@@ -270,14 +300,17 @@ def _partiality(mine: Sequence[tuple[bool, TestedPair, Reading]]) -> Partiality 
     true = [pair.truth * (1 if own_is_a else -1) for own_is_a, pair, _ in mine]
     n = len(mine)
     favoured = sum(map(_worth, said)) / n
-    given = sum(s > 0 > t for s, t in zip(said, true, strict=True))
-    taken = sum(s < 0 < t for s, t in zip(said, true, strict=True))
+    pairs = [pair for _, pair, _ in mine]
+    kept = [t if s == 0 else s for s, t in zip(said, true, strict=True)]  # a tie moves nothing
+    test = paired_test(
+        *by_prompt(pairs, list(map(_worth, true)), list(map(_worth, kept))), seed=_SEED
+    )
     return Partiality(
         favoured=favoured,
         truly=sum(map(_worth, true)) / n,
         n=n,
-        interval=wilson_of_share(favoured, n),
-        pvalue=mcnemar_exact(given, taken),
+        interval=share_interval(favoured, pairs),
+        pvalue=test.pvalue,
     )
 
 
@@ -288,22 +321,28 @@ def panel_test(
     pairs: Sequence[TestedPair],
     alone: Readings,
     collective: Readings,
-    rule: Rule,
     families: Mapping[str, str] = {},
+    *,
+    published: bool = False,
 ) -> PanelTest:
     """The whole table; readings are those of :mod:`phalanx.benchmarks.panel_readings`.
 
+    ``published``: with JudgeBench's rule beside the judges' own verdicts, which decide everything
+    else; the panel has one verdict a pair and no orders.
     Raises ValueError where there is no pair or no judge.
     """
     if not pairs or not alone:
         raise ValueError(f"a test needs pairs and judges, got {len(pairs)} and {len(alone)}")
     several = len(alone) > 1
-    alpha, worth, why = _agreement(pairs, alone, rule) if several else (None, None, ())
-    best, on_dev, versus = _versus(pairs, alone, collective, rule) if several else ("", None, ())
+    alpha, worth, why = _agreement(pairs, alone) if several else (None, None, ())
+    best, on_dev, versus = _versus(pairs, alone, collective) if several else ("", None, ())
     return PanelTest(
         num_pairs=len(pairs),
-        alone=tuple(judge_line(name, pairs, alone[name], rule, families) for name in alone),
-        together=tuple(judge_line(name, pairs, collective[name], rule) for name in collective)
+        num_prompts=len({pair.prompt for pair in pairs}),
+        alone=tuple(
+            judge_line(name, pairs, alone[name], families, published=published) for name in alone
+        ),
+        together=tuple(judge_line(name, pairs, collective[name]) for name in collective)
         if several
         else (),
         alpha=alpha,
@@ -316,7 +355,7 @@ def panel_test(
 
 
 def _agreement(
-    pairs: Sequence[TestedPair], alone: Readings, rule: Rule
+    pairs: Sequence[TestedPair], alone: Readings
 ) -> tuple[float | None, PanelWorth | None, tuple[str, ...]]:
     """Krippendorff's alpha of the signs, and the effective number of judges of their errors."""
     alpha = worth = None
@@ -327,7 +366,7 @@ def _agreement(
         why.append(f"agreement: {fault}")
     errors = [
         [
-            None if one.sign is None else float(not right(pair, one, rule))
+            None if one.sign is None else float(not right(pair, one))
             for pair, one in zip(pairs, mine, strict=True)
         ]
         for mine in alone.values()
@@ -339,66 +378,60 @@ def _agreement(
     return alpha, worth, tuple(why)
 
 
+def _marks(pairs: Sequence[TestedPair], readings: Sequence[Reading]) -> list[bool]:
+    return [right(pair, one) for pair, one in zip(pairs, readings, strict=True)]
+
+
 def _versus(
-    pairs: Sequence[TestedPair], alone: Readings, collective: Readings, rule: Rule
-) -> tuple[str, Share | None, tuple[Versus, ...]]:
+    pairs: Sequence[TestedPair], alone: Readings, collective: Readings
+) -> tuple[str, Share | None, tuple[Change, ...]]:
+    """The judge that is best on the dev half, its share there, and the rules against it."""
     chosen = dev_half(pairs)
-    dev = [at for at, pair in enumerate(pairs) if pair.id in chosen]
-    test = [at for at, pair in enumerate(pairs) if pair.id not in chosen]
-    if not dev or not test:
+    halves = [[at for at, pair in enumerate(pairs) if (pair.id in chosen) == dev]
+              for dev in (True, False)]  # fmt: skip
+    if not all(halves):
         return "", None, ()
-    marks = {
-        name: [right(pair, one, rule) for pair, one in zip(pairs, mine, strict=True)]
-        for name, mine in (*alone.items(), *collective.items())
-    }
+    dev, test = halves
+    marks = {name: _marks(pairs, mine) for name, mine in (*alone.items(), *collective.items())}
     best = max(alone, key=lambda name: sum(marks[name][at] for at in dev))  # the first of equals
     single = [marks[best][at] for at in test]
-    compared = [(name, *_paired(single, [marks[name][at] for at in test])) for name in collective]
-    adjusted = holm([pvalue for *_, pvalue, _ in compared])
+    changes = _changes(
+        [pairs[at] for at in test],
+        {name: (single, [marks[name][at] for at in test]) for name in collective},
+    )
     on_dev = Share(sum(marks[best][at] for at in dev), len(dev))
-    return (
-        best,
-        on_dev,
-        tuple(
-            Versus(name, Share(sum(marks[name][at] for at in test), len(test)), before, gained,
-                   lost, pvalue, corrected, detectable)
-            for (name, before, _, gained, lost, pvalue, detectable), corrected in zip(
-                compared, adjusted, strict=True
-            )
-        ),
-    )  # fmt: skip
+    return best, on_dev, changes
 
 
-def _paired(
-    before: Sequence[bool], after: Sequence[bool]
-) -> tuple[Share, Share, int, int, float, float | None]:
-    """Both shares, gained, lost, exact McNemar, and what so many pairs could have shown."""
-    n = len(before)
-    gained = sum(b < a for b, a in zip(before, after, strict=True))
-    lost = sum(b > a for b, a in zip(before, after, strict=True))
-    unlike = (gained + lost) / n
-    detectable = minimum_detectable(n, discordant=unlike) if 0 < unlike < 1 else None
-    pvalue = mcnemar_exact(lost, gained)
-    return Share(sum(before), n), Share(sum(after), n), gained, lost, pvalue, detectable
-
-
-def shifts(
-    pairs: Sequence[TestedPair], before: Readings, after: Readings, rule: Rule
-) -> tuple[Shift, ...]:
-    """The paired change of everybody who is in both, on the same pairs."""
-    found = []
-    for name in before:
-        if name not in after:
-            continue
-        marks = [
-            [right(pair, one, rule) for pair, one in zip(pairs, readings[name], strict=True)]
-            for readings in (before, after)
-        ]
-        found.append((name, *_paired(*marks)))
-    adjusted = holm([pvalue for *_, pvalue, _ in found])
+def _changes(
+    pairs: Sequence[TestedPair], marks: Mapping[str, tuple[Sequence[bool], Sequence[bool]]]
+) -> tuple[Change, ...]:
+    """``marks`` has what each line got right before and after."""
+    scores = {name: by_prompt(pairs, *both) for name, both in marks.items()}
+    pvalues = {name: paired_test(*both, seed=_SEED).pvalue for name, both in scores.items()}
+    adjusted = holm(list(pvalues.values()))
     return tuple(
-        Shift(name, was, now, gained, lost, pvalue, corrected, detectable)
-        for (name, was, now, gained, lost, pvalue, detectable), corrected in zip(
-            found, adjusted, strict=True
+        Change(
+            name=name,
+            before=Share(sum(before), len(pairs)),
+            after=Share(sum(after), len(pairs)),
+            gained=sum(b < a for b, a in zip(before, after, strict=True)),
+            lost=sum(b > a for b, a in zip(before, after, strict=True)),
+            pvalue=pvalues[name],
+            adjusted=corrected,
+            detectable=detectable(*scores[name], family=len(marks)),
         )
+        for (name, (before, after)), corrected in zip(marks.items(), adjusted, strict=True)
+    )
+
+
+def shifts(pairs: Sequence[TestedPair], before: Readings, after: Readings) -> tuple[Change, ...]:
+    """The paired change of everybody who is in both, on the same pairs."""
+    return _changes(
+        pairs,
+        {
+            name: (_marks(pairs, before[name]), _marks(pairs, after[name]))
+            for name in before
+            if name in after
+        },
     )

@@ -95,6 +95,7 @@ def _tested(pair: Pair, duel: Duel, texts: Texts, known_families: Mapping[str, s
     )
     return TestedPair(
         id=pair.id,
+        prompt=duel.instruction.id,
         group=pair.group,
         label="A" if pair.label == "A" else "B",
         lengths=(len(texts[0]), len(texts[1])),
@@ -127,6 +128,7 @@ def _responses(
             pairs.append(
                 TestedPair(
                     id=f"{row.group}/{row.id}#{number}",
+                    prompt=duels[-1][0].instruction.id,
                     group=row.group,
                     label="A" if number % 2 == 0 else "B",
                     lengths=(len(shown[first]), len(shown[second])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from phalanx.benchmarks.panel_test import JudgeLine, PanelTest, Partiality, Shift, Versus
+from phalanx.benchmarks.panel_test import Change, JudgeLine, PanelTest, Partiality
 from phalanx.benchmarks.records import Share
 from phalanx.benchmarks.rewardbench import SECTIONS
 from phalanx.report.judged_facts import Tested
@@ -24,6 +24,13 @@ _STATED = {
 }
 
 
+_TEST = "exact McNemar (of flipped signs, by prompt, where a prompt has several pairs)"
+_DETECTABLE = (
+    "Detectable: the difference in points that such a test finds in four of five tries, at the "
+    "level of Holm's first step."
+)
+
+
 def judged_sections(tested: Tested) -> list[Section]:
     """The tables of every iteration, and what happened between the first and the last."""
     found = []
@@ -35,6 +42,7 @@ def judged_sections(tested: Tested) -> list[Section]:
             *_preferences(test),
             *_against_best(test),
             *_groups(test),
+            *_judgebench(test),
             *_rewardbench(test),
             *_many(tested, number),
         ]
@@ -56,9 +64,11 @@ def _when(tested: Tested, number: int) -> str:
 
 def _about(tested: Tested, test: PanelTest) -> Iterator[str]:
     left_out = f"; left out: {counted(tested.left_out)}" if tested.left_out else ""
+    fewer = test.num_prompts < test.num_pairs
+    prompts = f" of {plural(test.num_prompts, 'prompt')}" if fewer else ""
     yield (
-        f"{plural(test.num_pairs, 'pair')} with a known better response ({tested.format}), judged "
-        f"by the protocol {tested.protocol}{left_out}."
+        f"{plural(test.num_pairs, 'pair')}{prompts} with a known better response "
+        f"({tested.format}), judged by the protocol {tested.protocol}{left_out}."
     )
     yield chance(tested)
 
@@ -69,12 +79,6 @@ def chance(tested: Tested) -> str:
         return (
             "Responses were scored apart, so order plays no part. A coin gets 50 %; equal scores "
             "and missing verdicts are not right."
-        )
-    if tested.rule == "judgebench":
-        return (
-            "JudgeBench's rule: right where the verdicts of both orders, +1 for a right one and −1 "
-            "for a wrong one, sum to more than 0. A coin thrown for each order gets 25 %, whoever "
-            "always names the first response 0 %."
         )
     return (
         "A win needs both orders; contradictions and ties are not right. A coin thrown for each "
@@ -129,7 +133,7 @@ def _accuracy(tested: Tested, test: PanelTest) -> TableView:
 def _cells(line: JudgeLine, num_pairs: int, ordered: bool) -> Iterator[str]:
     yield line.name
     yield percent(line.right.share)
-    yield span(line.right.interval)
+    yield span(line.interval)
     yield _percent_of(line.ties, num_pairs)
     yield _percent_of(line.unread, num_pairs)
     if ordered:
@@ -162,7 +166,7 @@ def _preferences(test: PanelTest) -> Iterator[TableView]:
         if rows:
             note = (
                 "Of pairs in which exactly one response is of the judge's side; ties half. p: "
-                "exact McNemar, pairs given to one's own side against the truth and taken from it."
+                f"{_TEST}, pairs given to one's own side against the truth and taken from it."
             )
             headers = ("judge", "favours own %", "95 %", "truth %", "bias", "pairs", "p")
             yield TableView(title, headers, tuple(rows), note, left=(0,))
@@ -205,21 +209,17 @@ def _own_cells(name: str, found: Partiality) -> tuple[str, ...]:
 def _against_best(test: PanelTest) -> Iterator[TableView]:
     if not test.versus or test.best_on_dev is None:
         return
-    best = test.versus[0].best
+    best = test.versus[0].before
     title = (
         f"Together against {test.best}, best on the dev half "
         f"({_share(test.best_on_dev)}); on the other half {_share(best)}"
     )
     note = (
         "Halves by a hash, within groups. Gained: right together and wrong by the judge alone. p: "
-        "exact McNemar, and Holm's over all rules. Detectable: the difference in points that so "
-        "many pairs would show in four of five tries."
+        f"{_TEST}, and Holm's over all rules. {_DETECTABLE}"
     )
     headers = ("rule", "right %", "change", "gained", "lost", "p", "Holm", "detectable")
-    rows = tuple(
-        (one.name, percent(one.right.share), *_change(one, one.right, one.best))
-        for one in test.versus
-    )
+    rows = tuple((one.name, percent(one.after.share), *_change(one)) for one in test.versus)
     yield TableView(title, headers, rows, note, left=(0,))
 
 
@@ -227,9 +227,9 @@ def _share(share: Share) -> str:
     return f"{share.count} of {share.n}, {percent(share.share)} %"
 
 
-def _change(one: Versus | Shift, now: Share, was: Share) -> tuple[str, ...]:
+def _change(one: Change) -> tuple[str, ...]:
     return (
-        points(now.share - was.share),
+        points(one.after.share - one.before.share),
         f"{one.gained:,}",
         f"{one.lost:,}",
         p_value(one.pvalue),
@@ -264,6 +264,25 @@ def _wide(
 ) -> TableView:
     detail = len(lines) > FEW_COLUMNS
     return TableView(title, tuple(headers), tuple(rows), left=(0,), detail=detail)
+
+
+def _judgebench(test: PanelTest) -> Iterator[TableView]:
+    """The published number, of judges alone: the panel has one verdict a pair."""
+    found = {line.name: line.published for line in test.alone if line.published}
+    if not found:
+        return
+    groups = list(dict.fromkeys(group for one in found.values() for group in one.by_group))
+    rows = tuple(
+        (name, percent(one.overall.share), span(one.overall.interval),
+         *(percent(one.by_group[group].share) for group in groups))
+        for name, one in found.items()
+    )  # fmt: skip
+    note = (
+        "Right where the verdicts of both orders, +1 for a right one and −1 for a wrong one, sum "
+        "to more than 0: one order may be a tie or missing, which the other tables do not count."
+    )
+    headers = ("judge", "all", "95 %", *groups)
+    yield TableView("By JudgeBench's published rule, in %", headers, rows, note, left=(0,))
 
 
 def _rewardbench(test: PanelTest) -> Iterator[TableView]:
@@ -303,16 +322,12 @@ def _many(tested: Tested, number: int) -> Iterator[TableView]:
 def _shifts(tested: Tested) -> Section:
     first, last = min(tested.tests), max(tested.tests)
     rows = tuple(
-        (one.name, percent(one.before.share), percent(one.after.share),
-         *_change(one, one.after, one.before))
+        (one.name, percent(one.before.share), percent(one.after.share), *_change(one))
         for one in tested.shifts
-    )  # fmt: skip
+    )
     headers = ("judge", "before %", "after %", "change", "gained", "lost", "p", "Holm",
                "detectable")  # fmt: skip
-    note = (
-        "The same pairs before and after. p: exact McNemar, and Holm's over all lines. Detectable: "
-        "the difference in points that so many pairs would show in four of five tries."
-    )
+    note = f"The same pairs before and after. p: {_TEST}, and Holm's over all lines. {_DETECTABLE}"
     title = f"Right, iteration {first} and iteration {last}"
     lines = tuple(_moved(tested, first, last))
     table = TableView(title, headers, rows, note, left=(0,))

@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.benchmarks.judgebench import is_right
 from phalanx.benchmarks.panel_readings import (
     Reading,
-    Rule,
     Side,
     TestedPair,
+    in_both_orders,
     judgments_of_pairs,
     readings,
     right,
     together,
 )
-from phalanx.benchmarks.panel_test import PanelTest, Shift, panel_test, shifts
+from phalanx.benchmarks.panel_test import Change, PanelTest, panel_test, shifts
 from phalanx.benchmarks.ppe import best_of_k_curve
 from phalanx.benchmarks.records import ManyResponses
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.types import Judgment
 
+JUDGEBENCH = "judgebench"
 ALL = "all judges (mean of standardised scores)"
 
 
@@ -43,18 +45,17 @@ class BestOf:
 class Tested:
     """Judges under test: ``tests`` by iteration; ``shifts`` between the first and the last.
 
-    ``rule`` says how pairs count as right, ``ordered`` whether judges saw both orders,
+    ``ordered`` says whether judges saw both orders,
     ``many`` whose of several responses are best, by iteration. ``left_out`` counts pairs by reason.
     """
 
     where: str
     format: str
     protocol: str
-    rule: Rule
     ordered: bool
     left_out: dict[str, int]
     tests: dict[int, PanelTest]
-    shifts: tuple[Shift, ...]
+    shifts: tuple[Change, ...]
     many: dict[int, tuple[BestOf, ...]]
 
 
@@ -74,7 +75,7 @@ def tested_in(ledger: Ledger, config: Config) -> Tested | None:
     if stored is None:
         return None
     about, pairs = json.loads(stored), _pairs(ledger)
-    rule = rule_of(about["format"])
+    published = about["format"] == JUDGEBENCH
     heard = {n: _heard(ledger, config, pairs, n) for n in _judged(ledger)}
     if not heard:
         return None
@@ -83,31 +84,30 @@ def tested_in(ledger: Ledger, config: Config) -> Tested | None:
         where=about["where"],
         format=about["format"],
         protocol=config.judge.protocol,
-        rule=rule,
         ordered=any(
             one.orders is not None for h in heard.values() for mine in h.alone.values()
             for one in mine
         ),
         left_out=about["left_out"],
         tests={
-            number: panel_test(pairs, one.alone, one.collective, rule, about["families"])
+            number: panel_test(
+                pairs, one.alone, one.collective, about["families"], published=published
+            )
             for number, one in heard.items()
         },
-        shifts=_shifts(pairs, heard[first], heard[last], rule) if first != last else (),
+        shifts=_shifts(pairs, heard[first], heard[last]) if first != last else (),
         many=_many(ledger, heard),
     )  # fmt: skip
 
 
-def rule_of(format: str) -> Rule:
-    """JudgeBench counts by a rule of its own."""
-    return "judgebench" if format == "judgebench" else "own"
-
-
 def pair_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """One row for each pair and iteration: what every judge and every rule said, and the truth."""
+    """One row for each pair and iteration: what every judge and every rule said, and the truth.
+
+    ``published``: whether JudgeBench's rule counts it as right, where it is one of its pairs.
+    """
     config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
     pairs = _pairs(ledger)
-    rule = rule_of(json.loads(ledger.get("bench") or "{}")["format"])
+    published = json.loads(ledger.get("bench") or "{}")["format"] == JUDGEBENCH
     for number in _judged(ledger):
         heard = _heard(ledger, config, pairs, number)
         of_pair: dict[str, dict[str, Judgment]] = {}
@@ -122,22 +122,24 @@ def pair_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
                 "label": pair.label,
                 "writers": list(pair.writers),
                 "judges": {
-                    name: _said(pair, one[at], rule, mine.get(name))
+                    name: _said(pair, one[at], mine.get(name), published=published)
                     for name, one in heard.alone.items()
                 },
-                "together": {
-                    name: _said(pair, one[at], rule) for name, one in heard.collective.items()
-                },
+                "together": {name: _said(pair, one[at]) for name, one in heard.collective.items()},
             }
 
 
 def _said(
-    pair: TestedPair, reading: Reading, rule: Rule, judgment: Judgment | None = None
+    pair: TestedPair,
+    reading: Reading,
+    judgment: Judgment | None = None,
+    *,
+    published: bool = False,
 ) -> dict[str, Any]:
     words = {1: "A", -1: "B", 0: "tie", None: None}
     said: dict[str, Any] = {
         "verdict": words[reading.sign],
-        "right": right(pair, reading, rule),
+        "right": right(pair, reading),
         "probability": reading.probability,
     }
     if judgment is not None:
@@ -145,6 +147,8 @@ def _said(
         said["reason"] = judgment.reason
     if reading.orders is not None:
         said["orders"] = list(reading.orders)
+        if published:
+            said["published"] = is_right(in_both_orders(pair, reading))
     return said
 
 
@@ -155,6 +159,7 @@ def _pairs(ledger: Ledger) -> list[TestedPair]:
     return [
         TestedPair(
             id=row["id"],
+            prompt=row["prompt"],
             group=row["group"],
             label=row["label"],
             lengths=tuple(row["lengths"]),
@@ -206,12 +211,8 @@ def _judgments(ledger: Ledger, number: int) -> list[Judgment]:
     ]
 
 
-def _shifts(
-    pairs: Sequence[TestedPair], before: _Heard, after: _Heard, rule: Rule
-) -> tuple[Shift, ...]:
-    return shifts(
-        pairs, {**before.alone, **before.collective}, {**after.alone, **after.collective}, rule
-    )
+def _shifts(pairs: Sequence[TestedPair], before: _Heard, after: _Heard) -> tuple[Change, ...]:
+    return shifts(pairs, {**before.alone, **before.collective}, {**after.alone, **after.collective})
 
 
 # The best of many --------------------------------------------------------------------------------
