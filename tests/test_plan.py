@@ -109,6 +109,27 @@ def test_evaluation_requests() -> None:
     assert plan.evaluation_requests == plan.evaluation_items * 4 * 3  # start, second, third (last)
 
 
+@pytest.mark.parametrize(
+    ("task", "requests"),
+    [
+        ({"kind": "gsm8k"}, 1319),
+        ({"kind": "gsm8k", "limit": 20}, 20),
+        ({"kind": "gsm8k", "limit": 20, "samples": 3, "temperature": 1.0}, 60),
+        ({"kind": "math", "limit": 20}, 100),  # of each of five levels
+        ({"kind": "math", "limit": 20, "domains": ["level 5"]}, 20),
+        ({"kind": "math", "limit": 20, "total": 30}, 30),
+        ({"kind": "truthfulqa_mc1", "limit": 20}, 100),  # five choices each
+        ({"limit": 20}, 1000),
+    ],
+)
+def test_rows_on_the_hub_are_reckoned_with_at_most_the_limit(
+    task: dict[str, Any], requests: int
+) -> None:
+    plan = make_plan(small(evaluate={"tasks": [{"name": "t", "source": "hub:a/b", **task}]}))
+    assert plan.evaluation_items == requests
+    assert any(f"reckoned with {requests:,} requests" in note for note in plan.notes)
+
+
 def test_evaluation_requests_of_samples_and_judges(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [{"instruction": f"q{n}", "answer": "a"} for n in range(5)]

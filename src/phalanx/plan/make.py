@@ -358,10 +358,16 @@ def _evaluation_items(config: Config) -> tuple[int, int]:
 
 
 def _hub_items(task: TaskSettings) -> int:
-    """Requests for a task whose rows are on the hub, which no plan asks."""
-    from phalanx.tasks.kinds import HUB_ROWS
+    """Requests, one sample of each, for a task whose rows are on the hub, which no plan asks.
+
+    At most so many of a kind whose rows are known; else a guess, without the limit.
+    """
+    from phalanx.tasks.kinds import HUB_DOMAINS, HUB_ROWS
 
     rows = HUB_ROWS.get(task.kind, USUAL_ROWS)
+    if task.kind in HUB_ROWS and task.limit:
+        domains = len(task.domains) or HUB_DOMAINS.get(task.kind, 1)
+        rows = min(rows, task.limit * domains)
     rows = min(rows, task.total or rows)
     return rows * (CHOICES if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2") else 1)
 
@@ -370,7 +376,7 @@ def _from_hub(config: Config) -> list[str]:
     """A note where the rows of a task were not counted."""
     return [
         f"evaluate.tasks: the hub is not asked for the rows of {task.name}; reckoned with "
-        f"{_hub_items(task):,} requests to each member"
+        f"{_hub_items(task) * task.samples:,} requests to each member"
         for task in config.evaluate.tasks
         if task.source.startswith("hub:") and task.kind not in CONTESTS
     ]
