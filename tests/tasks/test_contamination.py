@@ -17,6 +17,7 @@ from phalanx.tasks.contamination import (
     LEAST,
     RUN,
     SHARE,
+    SHORT,
     Overlap,
     Overlaps,
     Questions,
@@ -67,7 +68,8 @@ def test_the_share_is_a_plain_recount(before, asked, after):
         assert found is not None
         assert found[2]
     elif not runs:
-        assert found is None
+        inside = len(asked) >= SHORT and len(text) <= 2 * len(asked)
+        assert (found is not None) is inside
     else:  # the whole question is inside, so that all its runs are
         assert found is not None
         assert found[1] == len(runs & held) / len(runs) == 1.0
@@ -91,11 +93,17 @@ def test_a_changed_word_is_forgiven_in_long_questions_alone(length, changed, hit
         assert found[1] >= SHARE
 
 
-def test_wrapped_in_another_prompt_a_question_of_eight_words_is_found_and_of_seven_is_not():
-    for length, hit in ((RUN, True), (RUN - 1, False)):
-        asked = " ".join(words(length))
-        found = Questions([item(asked)]).find(f"Answer this question. {asked}? Think first.")
-        assert (found is not None) is hit
+@pytest.mark.parametrize(
+    ("length", "after", "hit"),
+    [(RUN, 90, True), (RUN - 1, 4, True), (RUN - 1, 5, False), (SHORT, 3, True),
+     (SHORT - 1, 0, False)],
+)  # fmt: skip
+def test_wrapped_in_another_prompt_a_short_question_is_found_where_it_is_half_of_it(
+    length, after, hit
+):
+    asked, more = " ".join(words(length)), " ".join(words(after, 50))
+    found = Questions([item(asked)]).find(f"Answer this question. {asked}? {more}")
+    assert (found is not None) is hit
 
 
 def test_the_form_of_an_answer_is_no_overlap_but_the_whole_prompt_is():
@@ -124,6 +132,26 @@ def test_the_wording_of_a_task_is_no_overlap():
     assert Questions(many[:1]).find(many[0].question.replace("w0", "v0")) is None
     copy = f"Please: {many[4].question}"
     assert Questions(many).find(copy) == (many[4], 1.0, False)
+
+
+AGED = "A patient of age {} comes to the clinic and has had a {}"
+AGES = ("three", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety", "ten", "two",
+        "four", "five")  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [6, len(AGES)])
+def test_the_share_is_of_all_runs_and_an_item_counts_once(count):
+    """Choice questions are there without and with their options, which makes no run common."""
+    options = (("A", "rest"), ("B", "tea"))
+    asked = [AGED.format(age, "fever for three days") for age in AGES[:count]]
+    many = [TaskItem(age, text, "A", "", "t", "choice", options, question=text)
+            for age, text in zip(AGES, asked, strict=False)]  # fmt: skip
+    questions = Questions(many)
+    assert questions.find(AGED.format("three", "cough for nine weeks, what now?")) is None
+    assert questions.find(f"Say: {asked[0]}") == (many[0], 1.0, False)
+    part = questions.find(f"Say: {asked[0].removesuffix('days')} nights")
+    assert part is not None
+    assert (part[0], round(part[1], 2)) == (many[0], 0.9)
 
 
 def test_the_skills_are_not_compared_with_themselves_and_share_nothing():

@@ -3,13 +3,15 @@
 A text overlaps a question where
 
 - both have the same words in the same order, whatever their case, width, spaces and punctuation; or
-- it contains the whole question, if that has at least eight words; or
+- it contains the whole question, if that has at least eight words; or six or seven, and is half of
+  the text or more; or
 - it contains at least 70 % of the question's runs of eight words, if that has at least thirteen.
 
 Eight words and 70 % are what PaLM's authors took (Chowdhery and others 2022, arXiv 2204.02311,
 section 8). Below thirteen words one changed word leaves no such share, so that a near copy could
-not be told from another question of the same form. Runs that more than ten questions have are the
-wording of a task, not of a question, and count for nothing. These two numbers are our own.
+not be told from another question of the same form. Runs that more than ten items have are the
+wording of a task, not of a question: the share must be there without them, too. These numbers, and
+those for short questions, are our own.
 
 All runs of words of all questions are in one table, and every text is looked up in it: nothing is
 estimated, nothing is missed, and no package decides what a run is made from. A language that is
@@ -21,7 +23,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from phalanx.collective.screening import normalised
@@ -35,11 +37,13 @@ from phalanx.types import Demonstration, Instruction
 INSTRUCTIONS, DEMONSTRATIONS = "instructions", "demonstrations"
 RUN = 8
 """Words in a run."""
+SHORT = 6
+"""Words in a question from which on it can be found inside another text."""
 SHARE = 0.7
 """Share of a question's runs that a text must contain, from ``LEAST`` words on; below, all."""
 LEAST = 13
 COMMON = 10
-"""A run that more questions than this have is the wording of a task."""
+"""A run that more items than this have is the wording of a task."""
 _SHOWN = 3
 
 
@@ -121,47 +125,58 @@ class Questions:
 
     def __init__(self, items: Iterable[TaskItem]) -> None:
         self._same: dict[str, TaskItem] = {}
-        self._items: list[TaskItem] = []
-        self._needed: list[tuple[int, float]] = []  # runs, and the share of them
+        self._questions: list[_Question] = []
         self._having: dict[str, list[int]] = {}
         for item in items:
             for text in _asked(item):
                 self._add(text, item)
             self._same.setdefault(_plain(item.instruction), item)
-        for run in [run for run, places in self._having.items() if len(places) > COMMON]:
-            for place in self._having.pop(run):
-                runs, share = self._needed[place]
-                self._needed[place] = (runs - 1, share)
+        for run, places in list(self._having.items()):
+            if len({id(self._questions[place].item) for place in places}) > COMMON:
+                for place in self._having.pop(run):
+                    self._questions[place].common.add(run)
 
     def _add(self, text: str, item: TaskItem) -> None:
         plain = _plain(text)
         if plain in self._same:
             return
         self._same[plain] = item
-        runs = _runs(plain)
-        if not runs:
-            return
+        words = len(plain.split())
+        runs = _runs(plain) if words >= RUN else {plain} if words >= SHORT else set()
         for run in runs:
-            self._having.setdefault(run, []).append(len(self._items))
-        self._items.append(item)
-        share = SHARE if len(plain.split()) >= LEAST else 1.0
-        self._needed.append((len(runs), share))
+            self._having.setdefault(run, []).append(len(self._questions))
+        self._questions.append(_Question(item, len(runs), SHARE if words >= LEAST else 1.0))
 
     def find(self, text: str) -> tuple[TaskItem, float, bool] | None:
         """(item, share, exact) of the question that the text overlaps most, or None."""
         plain = _plain(text)
         if plain in self._same:
             return self._same[plain], 1.0, True
+        runs, words = _runs(plain), len(plain.split())
+        for size in range(SHORT, RUN):
+            if words <= 2 * size:
+                runs |= _runs(plain, size)
         counts: Counter[int] = Counter()
-        for run in _runs(plain) & self._having.keys():
+        for run in runs & self._having.keys():
             counts.update(self._having[run])
         best: tuple[TaskItem, float, bool] | None = None
         for place in sorted(counts):
-            runs, needed = self._needed[place]
-            share = counts[place] / runs
-            if share >= needed and (best is None or share > best[1]):
-                best = (self._items[place], share, False)
+            asked = self._questions[place]
+            own = counts[place] / (asked.runs - len(asked.common))
+            share = (counts[place] + len(asked.common & runs)) / asked.runs
+            if min(own, share) >= asked.needed and (best is None or share > best[1]):
+                best = (asked.item, share, False)
         return best
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question's number of runs, the share of them that is needed, and those that are common."""
+
+    item: TaskItem
+    runs: int
+    needed: float
+    common: set[str] = field(default_factory=set)
 
 
 def overlaps(
@@ -259,7 +274,7 @@ def _plain(text: str) -> str:
     return normalised(text) or text.strip()
 
 
-def _runs(plain: str) -> set[str]:
-    """Every run of ``RUN`` words; none in a shorter text."""
+def _runs(plain: str, size: int = RUN) -> set[str]:
+    """Every run of so many words; none in a shorter text."""
     words = plain.split()
-    return {" ".join(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
+    return {" ".join(words[at : at + size]) for at in range(len(words) - size + 1)}
