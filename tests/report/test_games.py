@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from phalanx.report.games import Contest, _contest, item_values
 from phalanx.report.games_views import contest_sections
-from phalanx.statistics import sign_test
+from phalanx.statistics import minimum_detectable, sign_test
 
 ITEMS = [f"q{n}" for n in range(6)]
 JUDGES = ["cora", "dora"]
@@ -161,3 +161,67 @@ def test_members_are_compared_on_the_items_that_both_have():
     assert one.interval.low <= one.value <= one.interval.high
     (turned,) = _contest("t", facts("open"), rows, 3, "eve").differences
     assert (turned.member, turned.value) == ("ada", pytest.approx(3 / 5))
+
+
+def test_two_questions_prove_nothing():
+    rows = [scored("ada", item, 1.0) for item in ITEMS[:2]]
+    rows += [scored("eve", item, -1.0) for item in ITEMS[:2]]
+    found = _contest("t", facts("open"), rows, 3, None)
+    (one,) = found.differences
+    assert (one.value, one.interval, one.pvalue, one.adjusted) == (-1.0, None, 0.5, 0.5)
+    assert (one.direction, one.detectable) == (0, None)
+    (section,) = contest_sections([found])
+    (table,) = [table for table in section.tables if table.title.startswith("Paired")]
+    assert table.rows == (("eve", "ada", "2", "−100.0", "–", ".500", ".500", "unclear", "–"),)
+
+
+def many(kind: str, **members: list[float]) -> Contest:
+    """Contests of as many items as there are values, and of members who come in their order."""
+    items = [f"q{n}" for n in range(max(map(len, members.values())))]
+    about = facts(kind) | {
+        "subjects": list(members), "groups": dict.fromkeys(items, "d"),
+        "turns": {item: ["?"] for item in items},
+    }  # fmt: skip
+    rows = []
+    for name, values in members.items():
+        for item, value in zip(items, values, strict=True):
+            rated = {"game": "turn 1", "value": value, "label": "", "domain": "d"}
+            rows.append(scored(name, item, value) | (rated if kind == "mt_bench" else {}))
+    return _contest("t", about, rows, 3, None)
+
+
+def test_holm_over_the_lines_decides():
+    # Six of six better: p = 2 / 2^6, not below .05 once there are two lines.
+    start, up = [-1.0] * 20, [1.0] * 6 + [-1.0] * 14
+    (alone,) = many("open", ada=start, eve=up).differences
+    assert (alone.pvalue, alone.direction) == (2 / 64, 1)
+    one, two = many("open", ada=start, eve=up, fay=up).differences
+    assert one.pvalue == two.pvalue == 2 / 64
+    assert (one.adjusted, one.direction) == (4 / 64, 0)
+    assert one.detectable == minimum_detectable(20, 6 / 20, confidence=0.975)
+
+
+def test_differences_of_ratings_are_in_points_of_rating():
+    low, high = [1.0 + n % 3 for n in range(30)], [7.0 + n % 2 for n in range(30)]
+    (one,) = many("mt_bench", ada=low, eve=high).differences
+    apart = [y - x for x, y in zip(low, high, strict=True)]
+    assert one.value == pytest.approx(statistics.fmean(apart))
+    assert one.interval.low < one.value < one.interval.high
+    error = statistics.stdev(apart) / math.sqrt(30)
+    assert one.detectable == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
+    assert one.direction == 1
+
+
+def test_what_does_not_vary_has_no_interval():
+    (rating,) = [
+        one for one in many("mt_bench", ada=[7.0] * 20).lines[0].measures if one.name == "rating"
+    ]
+    assert (rating.value, rating.interval, rating.error) == (7.0, None, None)
+    tied = [{**scored("ada", item, 0.0), "game": game, "label": "A=B"}
+            for item in ITEMS for game in ("first", "second")]  # fmt: skip
+    (line,) = _contest("t", facts("arena_hard"), tied, 3, None).lines
+    rates = [one for one in line.measures if one.unit == "share"]
+    assert [(one.value, one.interval, one.error) for one in rates] == [(0.5, None, None)] * 2
+    (share,) = many("open", ada=[0.0] * 20).lines[0].measures  # Wilson's: 20 ties, widest
+    assert share.interval.low < 0.35 < 0.65 < share.interval.high
+    assert share.error is None

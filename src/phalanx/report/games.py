@@ -12,7 +12,7 @@ import math
 import statistics as plain
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,20 +23,29 @@ from phalanx.benchmarks.alpaca_eval import (
     bootstrap_length_controlled,
     raw_win_rate,
 )
-from phalanx.benchmarks.arena_hard import Game, arena_hard
-from phalanx.benchmarks.mt_bench import RatedTurn, mt_bench
+from phalanx.benchmarks.arena_hard import ArenaHard, Game, arena_hard
+from phalanx.benchmarks.mt_bench import MTBench, RatedTurn, mt_bench
 from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import CONTEST
 from phalanx.report.accounting import short_reason
 from phalanx.report.measured import pairs_of
-from phalanx.statistics import Interval, clustered_mean, paired_bootstrap, sign_test
+from phalanx.statistics import (
+    Interval,
+    clustered_mean,
+    detectable,
+    holm,
+    paired_bootstrap,
+    paired_test,
+    sign_test,
+)
+from phalanx.statistics.paired import ALPHA
 from phalanx.statistics.shares import wilson_of_share
 
 LC_DRAWS = 100
 """Refits behind the interval of a length-controlled rate: a few seconds for all of AlpacaEval."""
 _DRAWS = 1000
-_POWER = 1.96 + 0.84  # two-sided 5 %, four times in five
+_NOTHING = 1e-9  # intervals narrower than this have the width of rounding
 
 Row = Mapping[str, Any]
 
@@ -45,8 +54,7 @@ Row = Mapping[str, Any]
 class Measure:
     """A number with what it is called: a share, a rating from 1 to 10, or points (Elo).
 
-    ``detectable``: the difference from one half that would be found four times in five; ``p`` is
-    that of the sign test against one half.
+    ``p`` is that of the sign test against one half.
     """
 
     name: str
@@ -55,7 +63,6 @@ class Measure:
     error: float | None = None
     unit: str = "share"
     p: float | None = None
-    detectable: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,23 @@ class Line:
 class Difference:
     """How much higher ``member`` is than ``against`` on the items that both have.
 
-    In shares, or in points of rating; ``detectable`` as in :class:`Measure`.
+    In shares, or in points of rating; ``detectable`` is the difference that the test would find
+    four times in five. ``adjusted`` is Holm's p over the differences of a contest.
     """
 
     member: str
     against: str
     items: int
     value: float
-    interval: Interval
+    interval: Interval | None
+    pvalue: float
     detectable: float | None
+    adjusted: float = 1.0
+
+    @property
+    def direction(self) -> int:
+        """1 or -1 where the adjusted test says so, else 0."""
+        return 0 if self.adjusted >= ALPHA else 1 if self.value > 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +158,6 @@ def _contest(
         lines += [_line(member, name, of_judge, facts, seed) for name, of_judge in groups.items()]
     values = {member: item_values(mine, kind) for member, mine in of_member.items()}
     pairs = pairs_of(list(of_member), against if against in of_member else None)
-    found = [_difference(one, other, values, seed) for one, other in pairs]
     return Contest(
         task=task,
         kind=kind,
@@ -152,7 +166,7 @@ def _contest(
         judges=tuple(facts["judges"]),
         published=facts["published"],
         lines=tuple(lines),
-        differences=tuple(one for one in found if one is not None),
+        differences=tuple(_differences(pairs, values, kind, seed)),
         notes=tuple(facts["notes"]),
     )
 
@@ -243,19 +257,50 @@ def _domains(
     return {name: (plain.fmean(mine), len(mine)) for name, mine in sorted(found.items())}
 
 
-def _difference(
-    member: str, against: str, values: Mapping[str, Mapping[str, float]], seed: int
-) -> Difference | None:
-    """None where fewer than two items have both."""
-    one, other = values[member], values[against]
-    items = [item for item in one if item in other]
-    if len(items) < 2:
-        return None
-    before, after = [other[item] for item in items], [one[item] for item in items]
-    value, interval = paired_bootstrap(before, after, seed=seed)
-    changes = [new - old for new, old in zip(after, before, strict=True)]
-    finds = _POWER * clustered_mean(changes).error
-    return Difference(member, against, len(items), value, interval, finds or None)
+def _differences(
+    pairs: Sequence[tuple[str, str]],
+    values: Mapping[str, Mapping[str, float]],
+    kind: str,
+    seed: int,
+) -> list[Difference]:
+    """Of those who have an item in common."""
+    both = {
+        (one, other): [item for item in values[one] if item in values[other]]
+        for one, other in pairs
+    }
+    both = {names: items for names, items in both.items() if items}
+    # Ratings go from 1 to 10: the test's scores are shares of that.
+    scale = 9 if kind == "mt_bench" else 1
+    found = []
+    for (one, other), items in both.items():
+        before = [values[other][item] / scale for item in items]
+        after = [values[one][item] / scale for item in items]
+        value, interval = paired_bootstrap(before, after, seed=seed)
+        finds = detectable(before, after, family=len(both))
+        found.append(
+            Difference(
+                member=one,
+                against=other,
+                items=len(items),
+                value=scale * value,
+                interval=_spread(Interval(*(scale * end for end in interval))),
+                pvalue=paired_test(before, after, seed=seed).pvalue,
+                detectable=None if finds is None else scale * finds,
+            )
+        )
+    adjusted = holm([one.pvalue for one in found])
+    return [replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)]
+
+
+def _spread(interval: Interval) -> Interval | None:
+    """A bootstrap's interval; None where nothing varied, of which resampling knows nothing."""
+    return interval if interval.high - interval.low > _NOTHING else None
+
+
+def _resampled(name: str, value: float, found: Spread | ArenaHard | MTBench, unit: str) -> Measure:
+    """A number with its bootstrap, if that has any spread."""
+    interval = _spread(found.interval)
+    return Measure(name, value, interval, found.standard_error if interval else None, unit)
 
 
 # What each kind counts ----------------------------------------------------------------------------
@@ -270,12 +315,10 @@ def _win_rate(values: Mapping[str, float]) -> list[Measure]:
     if not shares:
         return []
     rate = plain.fmean(shares)
-    error = clustered_mean(shares).error if len(shares) > 1 else None
+    error = clustered_mean(shares).error if len(set(shares)) > 1 else None
     wins, losses = sum(share > 0.5 for share in shares), sum(share < 0.5 for share in shares)
     p = sign_test(wins, len(shares) - wins - losses, losses)
-    finds = _POWER * error if error else None
-    interval = wilson_of_share(rate, len(shares), 0.95)
-    return [Measure("win rate", rate, interval, error, p=p, detectable=finds)]
+    return [Measure("win rate", rate, wilson_of_share(rate, len(shares), 0.95), error, p=p)]
 
 
 def _alpaca(
@@ -290,7 +333,7 @@ def _alpaca(
         return [], []
     raw = raw_win_rate(found)
     interval = wilson_of_share(raw.win_rate, raw.n, 0.95)
-    measures = [Measure("win rate", raw.win_rate, interval, raw.standard_error)]
+    measures = [Measure("win rate", raw.win_rate, interval, raw.standard_error or None)]
     known = {int(index): value for index, value in facts["difficulty"].items()}
     difficulty = tuple((row.index, known.get(row.index, 0.0)) for row in found)
     gamed = tuple(Gamed(*row) for row in facts["gamed"])
@@ -299,7 +342,7 @@ def _alpaca(
     except (ConfigError, ArithmeticError, ValueError) as error:
         return measures, [f"no length-controlled win rate: {error}"]
     name = "length-controlled" if facts["published"] and gamed else "length-controlled, own judge"
-    measures.append(Measure(name, spread.value, spread.interval, spread.standard_error))
+    measures.append(_resampled(name, spread.value, spread, "share"))
     return measures, []
 
 
@@ -328,7 +371,7 @@ def _arena(
     for weight in (3, 1):
         found = arena_hard(games, seed=seed, clear_weight=weight, draws=_DRAWS)
         name = f"win rate, weight {weight}"
-        measures.append(Measure(name, found.win_rate, found.interval, found.standard_error))
+        measures.append(_resampled(name, found.win_rate, found, "share"))
         if weight == 3 and math.isfinite(found.rating):
             measures.append(Measure("rating", found.rating, unit="points"))
     return measures, []
@@ -344,7 +387,7 @@ def _two_turns(
     if not values:
         return [], []
     found = mt_bench(rated, seed=seed, draws=_DRAWS)
-    measures = [Measure("rating", found.score, found.interval, found.standard_error, unit="rating")]
+    measures = [_resampled("rating", found.score, found, "rating")]
     measures += [
         Measure(f"turn {turn}", value, unit="rating")
         for turn, value in found.by_turn.items()

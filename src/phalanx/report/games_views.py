@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phalanx.report.games import Contest, Difference, Line, Measure
+from phalanx.report.measured_views import verdict_word
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.words import (
     counted,
@@ -51,9 +52,13 @@ _READ = (
     "and equal answers are a tie; no judge sees those. A judge without a taste for places prefers "
     "what is shown first half of the time."
 )
+_TEST = (
+    "p: exact McNemar where every item is won or lost, else of flipped signs. Holm adjusts it over "
+    "the lines, and decides: below .05 is better or worse."
+)
 _FINDS = (
-    "An interval that holds 0 does not say that two are equal: a difference below “finds” would "
-    "mostly go unnoticed (found four times in five)."
+    "“Unclear” is not “equal”: a difference below “finds” would mostly go unnoticed (found four "
+    "times in five); a dash: none would be found."
 )
 _MOST_DOMAINS = 20  # Arena-Hard's 250 clusters are no table
 
@@ -179,10 +184,17 @@ def _unread(lines: Sequence[Line]) -> str:
 
 
 def _differences(found: Sequence[Difference], rating: bool) -> TableView:
-    def finds(value: float | None) -> str:
-        if value is None:
+    def finds(one: Difference) -> str:
+        if one.direction:
+            return ""
+        if one.detectable is None:
             return "–"
-        return f"{value:.2f}" if rating else percent(value)
+        return f"{one.detectable:.2f}" if rating else percent(one.detectable)
+
+    def between(interval: Interval | None) -> str:
+        if interval is None or rating:
+            return _between(interval, 2)
+        return points_span(interval)
 
     rows = tuple(
         (
@@ -190,20 +202,18 @@ def _differences(found: Sequence[Difference], rating: bool) -> TableView:
             one.against,
             f"{one.items:,}",
             _plain(one.value, 2) if rating else points(one.value),
-            _between(one.interval, 2) if rating else points_span(one.interval),
-            finds(one.detectable),
-            _direction(one.interval),
+            between(one.interval),
+            p_value(one.pvalue),
+            p_value(one.adjusted),
+            verdict_word(one.direction),
+            finds(one),
         )
         for one in found
     )
-    headers = ("member", "against", "n", "difference", "95 % interval", "finds", "")
+    headers = ("member", "against", "n", "difference", "95 %", "p", "Holm", "verdict", "finds")
     title = f"Paired differences on the same items, {'in ratings' if rating else 'in points'}"
-    note = _FINDS if any(row[-1] == "unclear" for row in rows) else ""
-    return TableView(title, headers, rows, note, left=(0, 1, 6))
-
-
-def _direction(interval: Interval) -> str:
-    return "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
+    note = _TEST if all(one.direction for one in found) else f"{_TEST} {_FINDS}"
+    return TableView(title, headers, rows, note, left=(0, 1, 7))
 
 
 def _domains(contest: Contest) -> TableView | None:

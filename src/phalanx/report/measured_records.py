@@ -13,6 +13,22 @@ from phalanx.statistics.paired import ALPHA
 
 
 @dataclass(frozen=True, slots=True)
+class Sums:
+    """One subject on one task: every item is ``done`` (an answer was read), ``unreadable`` or
+    ``failed`` (there is no response, for a recorded reason)."""
+
+    subject: str
+    task: str
+    done: int
+    unreadable: int
+    failed: int
+
+    @property
+    def items(self) -> int:
+        return self.done + self.unreadable + self.failed
+
+
+@dataclass(frozen=True, slots=True)
 class TaskScore:
     """What a subject got on a task, or on one ``domain`` of it, over all of its items.
 
@@ -61,7 +77,7 @@ class Paired:
     ``pvalue`` is exact McNemar where ``exact`` (every item right or wrong on both sides), else of
     flipped signs; ``adjusted`` is that after Holm over the tasks of this comparison.
     ``detectable`` is the smallest difference that the test would find with 80 % chance, see
-    :func:`phalanx.report.paired.detectable`. ``gained`` and ``lost`` count items.
+    :func:`phalanx.statistics.detectable`. ``gained`` and ``lost`` count items.
     """
 
     subject: str
