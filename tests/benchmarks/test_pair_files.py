@@ -89,6 +89,21 @@ def test_pairs_that_tell_nothing_are_left_out_and_counted():
     assert left_out == {"a tie, by the file": 1, "an empty response": 1, "identical responses": 1}
 
 
+def test_prepared_rows_are_pairs_alone(write):
+    row = prepared("mine")
+    three = {**row, "choices": {"A": "a", "B": "b", "C": "c"}}
+    with pytest.raises(ConfigError, match="prepared rows hold two responses; ppe-responses"):
+        read_pair_file(write([row]), "ppe-responses")
+    with pytest.raises(ConfigError, match="line 2: a pair has the choices A and B alone, got C"):
+        read_pair_file(write([row, {**three, "id": "y"}]))
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_leaves_something(write, limit):
+    with pytest.raises(ConfigError, match=f"--limit must be at least 1, got {limit}"):
+        read_pair_file(write([OWN, {**OWN, "id": "2"}])).limited(limit, seed=1)
+
+
 def test_a_limit_is_a_draw_that_is_counted(write):
     rows = [{**OWN, "id": str(n)} for n in range(50)]
     file = read_pair_file(write(rows))

@@ -343,8 +343,26 @@ def test_ones_own_answers_are_pairs_with_known_writers(run, tmp_path):
         assert pair.instruction.startswith("What is 2+2")
     assert len(own_answers(run, per_item=1).file.pairs) == 2
     assert own_answers(run, per_item=1) == own_answers(run, per_item=1)
+
+
+def test_a_vote_is_no_writer(run):
+    alone = own_answers(run, per_item=9)
+    with Ledger(run_ledger_path(run), writable=True) as ledger:
+        rows = ledger.query("SELECT * FROM evaluations WHERE member = 'ada'")
+        named = ("majority", "best_of@2", "mixture")
+        ledger.record_evaluation([{**row, "member": name} for name in named for row in rows])
+    made = own_answers(run, per_item=9)
+    assert made.file.pairs == alone.file.pairs
+    assert made.families == alone.families
+    assert made.file.left_out == (("answers of a vote, a choice or the mixture", 6),)
+
+
+def test_answers_that_are_all_right_make_no_pair(run):
+    with Ledger(run_ledger_path(run), writable=True) as ledger:
+        rows = ledger.query("SELECT * FROM evaluations")
+        ledger.record_evaluation([{**row, "iteration": 2, "correct": 1} for row in rows])
     with pytest.raises(ConfigError, match="none that one got right"):
-        own_answers(run, iteration=0)
+        own_answers(run)
 
 
 def test_a_judge_that_favours_itself(run, tmp_path):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report import html, markdown
 from phalanx.report.facts import gather
-from phalanx.report.measured import measured, pairs_of, score_interval
+from phalanx.report.measured import measured, pairs_of
 from phalanx.report.measured_views import best_line, measured_sections
 from phalanx.report.terminal import status, summary
-from phalanx.statistics import mcnemar_exact, minimum_detectable, wilson
+from phalanx.statistics import mcnemar_exact, minimum_detectable, score_interval, tango, wilson
 from tests.report import fixture_eval
 from tests.report.fixture_eval import HOSTILE, SUBJECTS, line
 from tests.report.test_renderers import Page, printed
@@ -145,20 +145,34 @@ def test_no_choice_without_both_splits_or_among_one(tmp_path):
 
 
 def test_few_changes_make_no_mean_better(tmp_path):
-    """Three of twelve items: a bootstrap sees nothing but gains, three coins prove nothing."""
+    """Three of twelve items: a bootstrap would see nothing but gains, three coins prove nothing."""
     rows = marks("a", "x", "0" * 6) + marks("a", "y", "0" * 6)
     rows += marks("b", "x", "111000") + marks("b", "y", "0" * 6)
     mean = measure(tmp_path, rows, [task("x"), task("y")]).paired[-1]
-    assert mean.interval.low > 0
+    assert mean.interval.low < 0
     assert (mean.pvalue, mean.direction, mean.detectable) == (0.25, 0, None)
 
 
-def test_one_item_has_no_spread_to_go_by(tmp_path):
+def test_where_nothing_varies_no_interval_is_without_width(tmp_path):
+    """All wrong, all right, nothing changed: six and two items are not certain of it."""
+    rows = []
+    for name in ("a", "b"):
+        for number, row in enumerate([*marks(name, "x", "0" * 6), *marks(name, "y", "1" * 6)]):
+            rows.append(row | {"split": "dev" if number % 3 else "test"})
+    rows.append(line("b", "x", "more", 1, split="dev"))
+    rows.append(line("a", "x", "more", 0, split="dev"))
+    found = measure(tmp_path, rows, [task("x"), task("y")])
+    spans = [one.interval for one in (*found.scores, *found.means, *found.paired, found.best)]
+    assert min(one.high - one.low for one in spans) > 0.2
+    assert found.paired[1].interval == tango(0, 0, 6)
+
+
+def test_one_item_says_little(tmp_path):
     rows = [*marks("a", "x", "1"), *marks("a", "y", "10"), *marks("b", "x", "1"),
             *marks("b", "y", "10")]  # fmt: skip
     found = measure(tmp_path, rows, [task("x"), task("y")])
-    assert found.means[0].interval is None
-    assert found.paired[-1].interval is None
+    assert found.means[0].interval.high - found.means[0].interval.low > 0.5
+    assert found.paired[-1].interval.low < -0.4
     assert [line.direction for line in found.paired] == [0, 0, 0]
     assert "–" in str(measured_sections(found))
 
@@ -343,3 +357,19 @@ def test_long_evaluations_keep_task_tables_for_the_page(tmp_path):
     text, page = printed(summary(facts)), html.render(facts)
     assert "unreadable" not in text.partition("Compared")[0]
     assert page.count('<th scope="col">unreadable</th>') == 6
+
+
+def test_a_heading_has_something_below_it(tmp_path):
+    """Domains too many for a terminal are on the page alone, and so is their heading."""
+    rows = [
+        line(name, "sums", f"{n:03}", float(n % 3 == 0), domain=f"d{n % 12}")
+        for name in ("base", "new")
+        for n in range(36)
+    ]
+    measure(tmp_path, rows, [task("sums")])
+    with Ledger(run_ledger_path(tmp_path / "eval")) as ledger:
+        found = gather(ledger)
+    assert "By domain" in markdown.render(found)
+    shown = printed(summary(found))
+    assert "Compared" in shown
+    assert "By domain" not in shown

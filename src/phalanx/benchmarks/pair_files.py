@@ -1,7 +1,7 @@
 """Pairs for testing judges, from whichever file they are in: the format is named, or found out.
 
-A format is the benchmark; its rows may have the published columns, or be prepared ones
-(``{id, prompt, choices, answer, meta}``). ``pairs`` are rows of one's own::
+A format is the benchmark; its rows may have the published columns, or be prepared ones of two
+choices (``{id, prompt, choices, answer, meta}``). ``pairs`` are rows of one's own::
 
     {"instruction": ..., "response_a": ..., "response_b": ..., "label": "A",
      "group": ..., "writer_a": ..., "writer_b": ..., "family_a": ..., "family_b": ...}
@@ -68,7 +68,12 @@ class PairFile:
     left_out: tuple[tuple[str, int], ...] = ()
 
     def limited(self, limit: int | None, seed: int) -> PairFile:
-        """At most ``limit`` pairs (or prompts), by a seeded draw, in the order of the file."""
+        """At most ``limit`` pairs (or prompts), by a seeded draw, in the order of the file.
+
+        Raises ConfigError for a limit below 1.
+        """
+        if limit is not None and limit < 1:
+            raise ConfigError(f"--limit must be at least 1, got {limit}", self.where)
         num_over = len(self.pairs) + len(self.many) - (limit or 0)
         if limit is None or num_over <= 0:
             return self
@@ -88,6 +93,11 @@ def read_pair_file(path: str, format: Format | Literal["auto"] = "auto") -> Pair
     """
     columns = {name for row in read_rows(path).rows for name in row.fields}
     if columns >= set(_PREPARED):
+        if format == "ppe-responses":
+            raise ConfigError(
+                "prepared rows hold two responses; ppe-responses needs the published columns "
+                "(question_id, prompt, model_name, response_1 ..., scores)", path,
+            )  # fmt: skip
         pairs = read_prepared_pairs(path)
         return PairFile(path, _benchmark_of(pairs) if format == "auto" else format, pairs)
     found = _by_columns(path, columns) if format == "auto" else format

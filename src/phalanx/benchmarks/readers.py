@@ -211,6 +211,8 @@ def read_prepared_pairs(path: str) -> tuple[Pair, ...]:
 
     def make(row: Fields) -> Pair:
         choices, meta = row.inner("choices"), row.inner("meta")
+        if more := sorted(set(row.get("choices")) - set(_BY_LETTER)):
+            raise Unfit(f"a pair has the choices A and B alone, got {', '.join(map(str, more))}")
         return Pair(
             id=row.name("id"),
             instruction=row.words("prompt"),

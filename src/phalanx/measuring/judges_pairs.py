@@ -30,24 +30,22 @@ class OwnAnswers:
     families: dict[str, str]
 
 
-def own_answers(
-    folder: Path | str, *, iteration: int | None = None, per_item: int = 1, seed: int = 0
-) -> OwnAnswers:
+def own_answers(folder: Path | str, *, per_item: int = 1, seed: int = 0) -> OwnAnswers:
     """Pairs of readable answers to the same item, one right and one wrong, by different writers.
 
-    ``folder`` is that of a run or of ``phalanx eval``; ``iteration`` of a run: default the last one
-    measured. At most ``per_item`` pairs an item, and which of the two is A, are drawn by ``seed``.
-    The group is the task. Answers are shown without reasoning that goes before them.
+    ``folder`` is that of a run (its last measurement counts) or of ``phalanx eval``. At most
+    ``per_item`` pairs an item, and which of the two is A, are drawn by ``seed``. The group is the
+    task. Answers are shown without reasoning that goes before them. Those of a vote, a choice or
+    the mixture are some member's as well, or nobody's alone: they are left out and counted.
 
     Raises ConfigError where there is no such pair.
     """
     with Ledger(run_ledger_path(folder)) as ledger:
-        last = ledger.query("SELECT max(iteration) AS n FROM evaluations")[0]["n"]
-        if last is None:
+        number = ledger.query("SELECT max(iteration) AS n FROM evaluations")[0]["n"]
+        if number is None:
             raise ConfigError(f"{folder} has no evaluation: there are no answers to make pairs of")
-        number = last if iteration is None else iteration
         rows = ledger.query(
-            "SELECT e.task, e.item, e.member, e.correct, r.text, "
+            "SELECT e.task, e.item, e.member, e.correct, r.text, r.member AS writer, "
             "full_messages(r.messages) AS messages "
             "FROM evaluations e JOIN responses r ON r.id = e.response "
             "WHERE e.iteration = ? AND e.readable = 1 AND r.text IS NOT NULL "
@@ -56,7 +54,8 @@ def own_answers(
         )
         known = {member.name: family_of(member) for member in ledger.members()}
     by_item: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
+    alone = [row for row in rows if writer_name(row["member"]) == row["writer"]]
+    for row in alone:
         row["text"] = answer_alone(row["text"]).strip()
         if row["text"]:
             by_item.setdefault((row["task"], row["item"]), []).append(row)
@@ -75,8 +74,12 @@ def own_answers(
         writer_name(name): known.get(name, known.get(writer_name(name), name)) for name in writers
     }
     lacking = len(by_item) - len({pair.id.rpartition("#")[0] for pair in pairs})
-    left_out = (("items that all got right, or all wrong", lacking),) if lacking else ()
-    return OwnAnswers(PairFile(str(folder), "pairs", tuple(pairs), left_out=left_out), families)
+    left_out = {
+        "answers of a vote, a choice or the mixture": len(rows) - len(alone),
+        "items that all got right, or all wrong": lacking,
+    }
+    counted = tuple((reason, count) for reason, count in left_out.items() if count)
+    return OwnAnswers(PairFile(str(folder), "pairs", tuple(pairs), left_out=counted), families)
 
 
 def _pairs_of(

@@ -112,11 +112,12 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
 def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableType]:
     """What the method moaa has to show, in its own words and tables."""
     for section in command_sections(facts) if facts.command else sections(facts):
-        if only and section.id not in only:
+        views = [view for view in section.tables if not view.detail]
+        if (only and section.id not in only) or not (views or section.lines):
             continue
         yield _section(section.title)
         yield from (_indent(Text(line)) for line in section.lines)
-        for number, view in enumerate(table for table in section.tables if not table.detail):
+        for number, view in enumerate(views):
             if number or section.lines:
                 yield Text("")
             yield _indent(Text(view.title, style="italic"))
