@@ -1,8 +1,9 @@
 """The table of the first result, from the ledgers of its runs alone.
 
-Two measures of a pool: the mean over its members, and its best member, which is chosen on dev items
-and reported on test items. Domains weigh the same. Every difference is paired by item, and has two
-intervals: over items (these seeds, other questions) and over seeds (these questions, other pools).
+Three measures of a pool: its best member, which is chosen on dev items and reported on test items,
+the mean over its members, and the vote of its members, each with one voice. Domains weigh the same.
+Every difference is paired by item, and has two intervals: over items (these seeds, other questions)
+and over seeds (these questions, other pools).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ Scores = dict[str, float]  # item -> share right
 
 @dataclass(frozen=True)
 class Run:
-    """One arm of one seed. ``scores`` is keyed by iteration, member and split."""
+    """One arm of one seed. ``scores`` is keyed by iteration, member and split; ``answers``, as
+    they were read, by iteration and member, has those that could be read."""
 
     members: tuple[str, ...]
     last: int
     domains: Mapping[str, str]
     scores: Mapping[tuple[int, str, str], Scores]
+    answers: Mapping[tuple[int, str], Mapping[str, str]]
     counts: Mapping[str, float]
 
     def macro(self, values: Mapping[str, float]) -> float:
@@ -55,10 +58,26 @@ class Run:
         rows = [self.scores[iteration, name, "test"] for name in self.members]
         return {item: sum(row[item] for row in rows) / len(rows) for item in rows[0]}
 
+    def of_vote(self, iteration: int) -> Scores:
+        """The answer that most members give; of equals, the share that is right."""
+        found = {}
+        for item in self.scores[iteration, self.members[0], "test"]:
+            votes: Counter[str] = Counter()
+            right = {}
+            for name in self.members:
+                answer = self.answers[iteration, name].get(item)
+                if answer is not None:
+                    votes[answer] += 1
+                    right[answer] = self.scores[iteration, name, "test"][item]
+            most = [answer for answer, count in votes.items() if count == max(votes.values())]
+            found[item] = sum(right[answer] for answer in most) / len(most) if most else 0.0
+        return found
+
 
 MEASURES: dict[str, Callable[[Run, int], Scores]] = {
     "best member": Run.of_best,
     "mean over members": Run.of_pool,
+    "vote": Run.of_vote,
 }
 
 
@@ -121,12 +140,15 @@ def read_run(folder: Path) -> Run:
     with Ledger(run_ledger_path(folder)) as ledger:
         members = tuple(m.name for m in ledger.members() if "learn" in m.roles)
         scores: dict[tuple[int, str, str], Scores] = defaultdict(dict)
+        answers: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
         domains = {}
         for row in ledger.query("SELECT * FROM evaluations ORDER BY task, item"):
             scores[row["iteration"], row["member"], row["split"]][row["item"]] = row["score"]
             domains[row["item"]] = row["domain"]
+            if row["readable"]:
+                answers[row["iteration"], row["member"]][row["item"]] = row["answer"]
         last = max(iteration for iteration, _, _ in scores)
-        return Run(members, last, domains, scores, _counts(ledger))
+        return Run(members, last, domains, scores, answers, _counts(ledger))
 
 
 def _counts(ledger: Ledger) -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,14 @@ def run_of(**members: tuple[str, str, str, str]) -> Run:
         for number, (dev, test) in enumerate((marks[:2], marks[2:])):
             scores[number, name, "dev"] = dict(zip(DEV, map(float, dev), strict=True))
             scores[number, name, "test"] = dict(zip(ITEMS, map(float, test), strict=True))
-    return Run(tuple(members), 1, {**ITEMS, **DEV}, scores, {})
+    answers = {
+        (number, name): {
+            item: "yes" if score else f"no, says {name}" for item, score in row.items()
+        }
+        for (number, name, split), row in scores.items()
+        if split == "test"
+    }
+    return Run(tuple(members), 1, {**ITEMS, **DEV}, scores, answers, {})
 
 
 RUN = run_of(ada=("10", "11111100", "11", "11100011"), bob=("00", "00000011", "01", "11111111"))
@@ -47,6 +56,18 @@ def test_the_best_member_is_chosen_on_dev_and_reported_on_test():
     assert RUN.macro(RUN.of_best(1)) == 0.75
     assert RUN.macro(RUN.of_pool(0)) == 0.5
     assert RUN.macro(RUN.of_pool(1)) == 0.875
+
+
+def test_a_vote_goes_to_the_answer_of_most_and_is_shared_by_equals():
+    assert RUN.of_vote(0) == dict.fromkeys(ITEMS, 0.5)
+    three = run_of(
+        ada=("10", "11111100", "11", "11111100"),
+        bob=("10", "11100000", "11", "00000000"),
+        cora=("10", "00011110", "11", "00000000"),
+    )
+    assert list(three.of_vote(0).values()) == [1] * 6 + [1 / 3, 0]
+    silent = replace(three, answers=defaultdict(dict))
+    assert set(silent.of_vote(1).values()) == {0.0}
 
 
 def test_a_difference_is_that_of_the_domains_means():
