@@ -210,8 +210,9 @@ def _differences(found: Sequence[Difference], rating: bool) -> TableView:
         )
         for one in found
     )
-    headers = ("member", "against", "n", "difference", "95 %", "p", "Holm", "verdict", "finds")
-    title = f"Paired differences on the same items, {'in ratings' if rating else 'in points'}"
+    unit = "ratings" if rating else "points"
+    headers = ("member", "against", "n", unit, "95 %", "p", "Holm", "verdict", "finds")
+    title = f"Paired differences on the same items, in {unit}"
     note = _TEST if all(one.direction for one in found) else f"{_TEST} {_FINDS}"
     return TableView(title, headers, rows, note, left=(0, 1, 7))
 

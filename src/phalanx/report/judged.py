@@ -261,28 +261,32 @@ def _wide(
     headers: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     lines: Sequence[JudgeLine],
+    note: str = "",
 ) -> TableView:
     detail = len(lines) > FEW_COLUMNS
-    return TableView(title, tuple(headers), tuple(rows), left=(0,), detail=detail)
+    return TableView(title, tuple(headers), tuple(rows), note, left=(0,), detail=detail)
 
 
 def _judgebench(test: PanelTest) -> Iterator[TableView]:
     """The published number, of judges alone: the panel has one verdict a pair."""
-    found = {line.name: line.published for line in test.alone if line.published}
+    lines = [line for line in test.alone if line.published]
+    found = [line.published for line in lines if line.published]
     if not found:
         return
-    groups = list(dict.fromkeys(group for one in found.values() for group in one.by_group))
-    rows = tuple(
-        (name, percent(one.overall.share), span(one.overall.interval),
-         *(percent(one.by_group[group].share) for group in groups))
-        for name, one in found.items()
-    )  # fmt: skip
+    rows = [
+        ("all", f"{found[0].overall.n:,}", *(percent(one.overall.share) for one in found)),
+        ("95 %", "", *(span(one.overall.interval) for one in found)),
+    ]
+    rows += [
+        (group, f"{share.n:,}", *(percent(one.by_group[group].share) for one in found))
+        for group, share in found[0].by_group.items()
+    ]
     note = (
         "Right where the verdicts of both orders, +1 for a right one and −1 for a wrong one, sum "
         "to more than 0: one order may be a tie or missing, which the other tables do not count."
     )
-    headers = ("judge", "all", "95 %", *groups)
-    yield TableView("By JudgeBench's published rule, in %", headers, rows, note, left=(0,))
+    headers = ("group", "pairs", *(line.name for line in lines))
+    yield _wide("By JudgeBench's published rule, in %", headers, rows, lines, note)
 
 
 def _rewardbench(test: PanelTest) -> Iterator[TableView]:
