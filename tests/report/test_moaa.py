@@ -24,7 +24,7 @@ from phalanx.report.moaa_scores import ratio
 from phalanx.report.moaa_views import sections
 from phalanx.report.terminal import status, summary
 from phalanx.report.words import doing, percent
-from phalanx.statistics import Interval, mcnemar_exact, wilson
+from phalanx.statistics import Interval, mcnemar_exact
 from phalanx.types import Iteration
 from tests import search_pool
 from tests.report import fixture_moaa
@@ -249,7 +249,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert "No student has been measured after it had learned." in lines
     ada = result.last("ada")
     assert ada.test == pytest.approx(1)
-    assert ada.interval == wilson(ada.num_test, ada.num_test)
+    assert 0.8 < ada.interval.low < ada.interval.high == 1
     chosen, change = facts.evaluation.best_initial, facts.evaluation.change("ada")
     assert (chosen.member, chosen.test_interval) == ("ada", ada.interval)
     assert change.before_interval == change.after_interval == ada.interval

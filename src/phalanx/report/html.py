@@ -281,10 +281,10 @@ def _notes(facts: RunFacts) -> list[str]:
             f"n: {measured.num_test} test items and {measured.num_dev} dev items over "
             f"{words.plural(len(measured.domains), 'domain')}. Every member answers every item, "
             "greedily.",
-            "Intervals are 95 %. Single cells use Wilson's interval; means resample the items; "
-            "changes resample the items in pairs (the same item before and after). They say what "
-            "another draw of items could change. They do not cover another seed, another pool, "
-            "or sampling noise in answering and judging.",
+            "Intervals are 95 %. Single cells use Wilson's, their changes Tango's; means of the "
+            "members resample items; means of domains are made of the domains' intervals. They say "
+            "what another draw of items could change. They do not cover another seed, another "
+            "pool, or sampling noise in answering and judging.",
             "“Higher” means that the paired interval excludes 0. With many cells, about one in "
             "twenty excludes 0 by chance alone; the means are the safer reading.",
         ]

@@ -13,22 +13,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
-from phalanx.report.measured_records import Measured, Paired, PassAt, Picked, TaskMean, TaskScore
-from phalanx.statistics import (
-    Interval,
-    holm,
-    macro_average,
-    paired_bootstrap,
-    pass_at_k,
-    wilson,
+from phalanx.ledger.rows import SUBJECT
+from phalanx.report.measured_records import (
+    Measured,
+    Paired,
+    PassAt,
+    Picked,
+    Sums,
+    TaskMean,
+    TaskScore,
 )
+from phalanx.statistics import holm, pass_at_k
 from phalanx.statistics.paired import detectable, detectable_mean, mean_test, paired_test
-from phalanx.statistics.shares import wilson_of_share
+from phalanx.statistics.scores import difference_interval, mean_of_parts, score_interval
 
-DRAWS = 2000
 _AT = re.compile(r"^(?P<name>.+)@(?P<iteration>\d+)$")
 _KS = (1, 2, 5, 10, 20, 50, 100)
 
@@ -74,9 +76,7 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
         tasks=rows.tasks,
         kinds={name: settings[name].kind if name in settings else "" for name in rows.tasks},
         judged=tuple(
-            name
-            for name, task in settings.items()
-            if name in rows.tasks and (task.kind == "com2" or task.match == "judged")
+            name for name, task in settings.items() if name in rows.tasks and is_judged(task)
         ),
         sampled={
             name: task.samples
@@ -93,9 +93,21 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
             for subject, other in pairs_of(rows.subjects, against)
             for line in _paired(rows, subject, other, common, config.seed)
         ),
-        passes=tuple(_passes(rows, places, config)),
+        passes=tuple(_passes(rows, places, config, ledger)),
         best=_best(rows, common, config.seed),
     )
+
+
+def sums(ledger: Ledger, config: Config) -> tuple[Sums, ...]:
+    """What became of every item, by task and subject."""
+    rows = _read(ledger, config)
+    found = []
+    for task in rows.tasks:
+        for subject in rows.subjects:
+            if some := rows.of.get((subject, task)):
+                count = Counter(row.trouble for row in some.values())
+                found.append(Sums(subject, task, count[""], count["unreadable"], count["failed"]))
+    return tuple(found)
 
 
 def _read(ledger: Ledger, config: Config) -> _Rows:
@@ -153,21 +165,6 @@ def _score(subject: str, task: str, domain: str, rows: Mapping[str, _Row], seed:
     )  # fmt: skip
 
 
-def score_interval(scores: Sequence[float], seed: int) -> Interval:
-    """95 % around the mean of the items' scores.
-
-    Wilson's where every item is right or wrong; else items are resampled (one with several
-    samples as a whole), and where all are alike, of which resampling knows nothing, Wilson's for
-    scores between 0 and 1.
-    """
-    kinds = set(scores)
-    if kinds <= {0, 1}:
-        return wilson(int(sum(scores)), len(scores))
-    if len(kinds) == 1:
-        return wilson_of_share(scores[0], len(scores))
-    return paired_bootstrap([0.0] * len(scores), scores, seed=seed, draws=DRAWS)[1]
-
-
 def _by_domain(rows: _Rows, places: Sequence[tuple[str, str]], seed: int) -> list[TaskScore]:
     """Of tasks with more than one domain, in the order of their names."""
     found = []
@@ -186,18 +183,12 @@ def _plain_mean(tasks: Mapping[str, Sequence[float]]) -> float:
     return sum(sum(scores) / len(scores) for scores in tasks.values()) / len(tasks)
 
 
-def _mean(tasks: Mapping[str, Sequence[float]], seed: int) -> tuple[float, Interval | None]:
-    """Mean over tasks, of which there is one; no interval where a task has a single item."""
-    if all(len(scores) > 1 for scores in tasks.values()):
-        return macro_average(tasks, seed=seed, draws=DRAWS)
-    return _plain_mean(tasks), None
-
-
 def _means(rows: _Rows, common: Sequence[str], seed: int) -> list[TaskMean]:
     found = []
     for subject in rows.subjects if common else ():
         tasks = {task: list(rows.scores(subject, task).values()) for task in common}
-        found.append(TaskMean(subject, *_mean(tasks, derive_seed("report mean", seed, subject))))
+        place = derive_seed("report mean", seed, subject)
+        found.append(TaskMean(subject, *mean_of_parts(tasks, score_interval, place)))
     return found
 
 
@@ -256,7 +247,7 @@ def _paired(
         other,
         "",
         n,
-        *_mean(apart, place),
+        *mean_of_parts(apart, difference_interval, place),
         gained,
         lost,
         exact=False,
@@ -275,15 +266,15 @@ def _difference(
     seed: int,
     family: int,
 ) -> Paired:
-    difference, interval = paired_bootstrap(before, after, seed=seed, draws=DRAWS)
+    changes = [two - one for one, two in zip(before, after, strict=True)]
     test = paired_test(before, after, seed=seed)
     return Paired(
         subject=subject,
         other=other,
         task=task,
         n=test.n,
-        difference=difference,
-        interval=interval if test.n > 1 else None,
+        difference=sum(changes) / len(changes),
+        interval=difference_interval(changes, seed),
         gained=test.gained,
         lost=test.lost,
         exact=test.exact,
@@ -292,15 +283,20 @@ def _difference(
     )
 
 
-def _passes(rows: _Rows, places: Sequence[tuple[str, str]], config: Config) -> list[PassAt]:
+def _passes(
+    rows: _Rows, places: Sequence[tuple[str, str]], config: Config, ledger: Ledger
+) -> list[PassAt]:
     """pass@k of the tasks with several samples an item, whose score is the share that is right.
 
-    A score that is no whole number of samples is partial credit: no sample of it passed or failed.
+    A vote and the best of several are one answer to each item, so they have none. A score that is
+    no whole number of samples is partial credit: no sample of it passed or failed.
     """
+    made = {name: json.loads(ledger.get(f"{SUBJECT}{name}") or "{}") for name in rows.subjects}
+    once = {name for name, of in made.items() if of.get("together") in ("majority", "best_of")}
     samples = {task.name: task.samples for task in config.evaluate.tasks if task.samples > 1}
     found = []
     for subject, task in places:
-        count = samples.get(task, 1)
+        count = 1 if subject in once else samples.get(task, 1)
         right = [row.score * count for row in rows.of[subject, task].values()]
         if count == 1 or any(abs(number - round(number)) > 1e-6 for number in right):
             continue
@@ -327,6 +323,7 @@ def _best(rows: _Rows, common: Sequence[str], seed: int) -> Picked | None:
         return None
     levels = {s: _plain_mean(tasks) for s, tasks in split["dev"].items()}
     name = max(rows.subjects, key=lambda subject: levels[subject])
-    test, interval = _mean(split["test"][name], derive_seed("report best", seed, name))
+    place = derive_seed("report best", seed, name)
+    test, interval = mean_of_parts(split["test"][name], score_interval, place)
     num_dev, num_test = (sum(map(len, split[part][name].values())) for part in ("dev", "test"))
     return Picked(name, levels[name], num_dev, test, num_test, interval)

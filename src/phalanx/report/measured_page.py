@@ -12,22 +12,20 @@ def measured_headline(measured: Measured) -> list[dict[str, str]]:
     items = []
     if measured.best:
         best = measured.best
-        level = f" [{span(best.interval)}]" if best.interval else ""
         items.append(
             {
                 "name": "Best by dev, on test",
                 "value": f"{percent(best.test)} %",
-                "note": f"{best.subject}{level}, {plural(best.num_test, 'item')}",
+                "note": f"{best.subject} [{span(best.interval)}], {plural(best.num_test, 'item')}",
             }
         )
     for (subject, other), rows in list(measured.comparisons.items())[: 3 - len(items)]:
         last = rows[-1]
-        range_ = f" [{points_span(last.interval, 0)}]" if last.interval else ""
         items.append(
             {
                 "name": f"{subject} minus {other}",
                 "value": f"{points(last.difference)} points",
-                "note": f"{range_.strip()} {comparison_line(rows)}".strip(),
+                "note": f"[{points_span(last.interval, 0)}] {comparison_line(rows)}",
             }
         )
     if not items:
@@ -49,9 +47,9 @@ def measured_notes(measured: Measured, seed: int) -> list[str]:
     lines = [
         "Scores and comparisons are of all items; “best by dev” is chosen on the dev items alone "
         "and reported on the others (evaluate.dev_share).",
-        "Intervals are 95 %. Wilson's where every item is right or wrong; else items are resampled "
-        "(several samples of an item as one), for means within each task. Differences resample "
-        "items in pairs. They say what another draw of items could change, and do not cover "
+        "Intervals are 95 %. Wilson's where every item is right or wrong, Tango's for their "
+        "differences; else items are resampled (several samples of an item as one). Those of the "
+        "mean are made of the tasks'. They say what other items could change, and do not cover "
         f"another seed than {seed}, another training or other responses.",
         "Items that failed or could not be read count as wrong, and are counted beside the score.",
         "Holm keeps the chance of any false claim over the tasks of one comparison below 5 %. "

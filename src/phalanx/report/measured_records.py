@@ -1,7 +1,7 @@
 """The numbers of an evaluation (``phalanx eval``), without words. Shares are in [0, 1].
 
 A subject is whoever was measured: a member, ``ada@2`` (the member after iteration 2), or several
-that answer together. An interval is None where one item alone shows no spread.
+that answer together.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class TaskScore:
 class TaskMean:
     """The mean of a subject's scores over the tasks that all subjects have; each counts the same.
 
-    The interval resamples the items within each task.
+    The interval is made of those of the tasks.
     """
 
     subject: str
     score: float
-    interval: Interval | None
+    interval: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Paired:
     task: str
     n: int
     difference: float
-    interval: Interval | None
+    interval: Interval
     gained: int
     lost: int
     exact: bool
@@ -122,7 +122,7 @@ class Picked:
     num_dev: int
     test: float
     num_test: int
-    interval: Interval | None
+    interval: Interval
 
 
 @dataclass(frozen=True, slots=True)

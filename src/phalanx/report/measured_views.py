@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from phalanx.report.measured_records import Measured, Paired, Picked, TaskMean, TaskScore
+from phalanx.report.measured_records import Measured, Paired, Picked, TaskScore
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.words import (
     counted,
@@ -51,7 +51,8 @@ def best_line(best: Picked) -> str:
     """The choice, and the result that it did not decide."""
     return (
         f"Best by dev: {best.subject} ({percent(best.dev)} % of {plural(best.num_dev, 'dev item')})"
-        f"; on {plural(best.num_test, 'test item')}: {percent(best.test)} %{_span(best)}."
+        f"; on {plural(best.num_test, 'test item')}: {percent(best.test)} % "
+        f"[{span(best.interval)}]."
     )
 
 
@@ -60,10 +61,6 @@ def comparison_line(rows: Sequence[Paired]) -> str:
     tasks = [row for row in rows if row.task]
     up, down = (sum(row.direction == sign for row in tasks) for sign in (1, -1))
     return f"better on {up} of {plural(len(tasks), 'task')}, worse on {down}"
-
-
-def _span(one: Picked | TaskMean) -> str:
-    return f" [{span(one.interval)}]" if one.interval else ""
 
 
 def _chunks(names: Sequence[str], size: int) -> list[Sequence[str]]:
@@ -93,7 +90,7 @@ def _overview(measured: Measured) -> list[TableView]:
         rows = []
         for mean in measured.means:
             cells = [_share(measured.score(mean.subject, task)) for task in tasks]
-            level = [percent(mean.score), span(mean.interval) if mean.interval else "–"]
+            level = [percent(mean.score), span(mean.interval)]
             rows.append((mean.subject, *(() if number else level), *cells))
         level = () if number else ("mean", "95 %")
         title = "Mean of the tasks that all have, % right"
@@ -165,7 +162,7 @@ def _comparison(row: Paired) -> tuple[str, ...]:
         row.task or "mean of tasks",
         f"{row.n:,}",
         points(row.difference),
-        points_span(row.interval, 0) if row.interval else "–",
+        points_span(row.interval, 0),
         f"{row.gained}/{row.lost}",
         p_value(row.pvalue),
         "" if row.adjusted is None else p_value(row.adjusted),

@@ -20,13 +20,14 @@ from phalanx.report.moaa_records import (
     Ratio,
     ResultFacts,
 )
-from phalanx.report.scores import DRAWS, Item, Table, compare, macro, mean_interval, weighted
+from phalanx.report.scores import Item, Table, compare, macro, mean_interval, weighted
 from phalanx.statistics import (
     Interval,
     percentiles,
     resampled_ratios,
 )
 from phalanx.statistics.paired import detectable, paired_test
+from phalanx.statistics.scores import DRAWS
 
 Students = Sequence[tuple[str, str, str]]
 

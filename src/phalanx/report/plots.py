@@ -123,7 +123,7 @@ def measured_plot(measured: Measured) -> Markup | None:
     dots = []
     for (subject, other), rows in measured.comparisons.items():
         one, two = means.get(other), means.get(subject)
-        if one is None or two is None or one.interval is None or two.interval is None:
+        if one is None or two is None:
             continue
         arrow = {1: " ▲", -1: " ▼", 0: ""}[rows[-1].direction]
         note = f"{points(two.score - one.score)}{arrow}"

@@ -1,6 +1,6 @@
 """Evaluation: before and after on the test split, checkpoints chosen on the dev split.
 
-Means weigh every domain the same and every member the same. Intervals resample items, with the
+Means weigh every domain the same and every member the same. Intervals are over items, with the
 members as they are: they say how far another draw of items could move a number, not another
 seed or another pool.
 """
@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import eq
 
 from phalanx.collective.voting import vote
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.report.records import Change, Choice, Evaluation
-from phalanx.statistics import Interval, holm, paired_bootstrap, wilson
+from phalanx.statistics import Interval, holm
 from phalanx.statistics.paired import detectable, paired_test
+from phalanx.statistics.scores import difference_interval, mean_of_parts, score_interval
+from phalanx.tasks.equivalence import same
 
-DRAWS = 2000
 COLLECTIVE = "collective"
 
 Item = tuple[str, str]  # task, item
@@ -74,10 +76,12 @@ def evaluation(
     weights_before: Mapping[str, float],
     weights_after: Mapping[str, float],
     unvoted: Collection[str] = (),
+    maths: Collection[str] = (),
 ) -> Evaluation:
     """Everything measured. ``weights_*`` are the reputations for the collective's vote.
 
-    ``unvoted`` names the tasks without an answer that members could agree on: no vote on them.
+    ``unvoted`` names the tasks without an answer that members could agree on: no vote on them;
+    ``maths`` those whose answers are compared as expressions.
     """
     if not ledger.count("evaluations"):
         return Evaluation(note="no evaluation task is configured, so nothing was measured")
@@ -97,7 +101,7 @@ def evaluation(
     fields = {name: getattr(base, name) for name in Evaluation.__dataclass_fields__}
     fields["changes"] = tuple(_changes(table, first, last, seed))
     weights = (weights_before, weights_after)
-    fields["collective"] = _collective(table, (first, last), weights, seed, unvoted)
+    fields["collective"] = _collective(table, (first, last), weights, seed, unvoted, maths)
     if base.num_dev:
         fields |= _selection(table, seed)
     return Evaluation(**fields)
@@ -190,17 +194,18 @@ def compare(
         return None
     one = {item: before[item] for item in items}
     two = {item: after[item] for item in items}
-    x, y = weighted(one, table.domain), weighted(two, table.domain)
     place = derive_seed("report", seed, member, domain)
-    difference, interval = paired_bootstrap(x, y, seed=place, draws=DRAWS)
+    changes = {item: two[item] - one[item] for item in items}
+    parts = _by_part(changes, table.domain)
+    difference, interval = mean_of_parts(parts, difference_interval, place)
     pair = (list(one.values()), list(two.values()))
     return Change(
         member=member,
         domain=domain,
         n=len(items),
-        before=sum(x) / len(x),
+        before=macro(one, table.domain),
         before_interval=mean_interval(one, table.domain, place),
-        after=sum(y) / len(y),
+        after=macro(two, table.domain),
         after_interval=mean_interval(two, table.domain, place),
         difference=difference,
         interval=interval,
@@ -210,13 +215,16 @@ def compare(
 
 
 def mean_interval(scores: Mapping[Item, float], domain: Mapping[Item, str], seed: int) -> Interval:
-    """95 % around :func:`macro`: Wilson's for right and wrong items of one domain, and where all
-    are right or all are wrong, of which resampling knows nothing else; else bootstrapped."""
-    kinds = set(scores.values())
-    if kinds <= {0, 1} and (len(kinds) == 1 or len({domain[item] for item in scores}) == 1):
-        return wilson(int(sum(scores.values())), len(scores))
-    values = weighted(scores, domain)
-    return paired_bootstrap([0.0] * len(values), values, seed=seed, draws=DRAWS)[1]
+    """95 % around :func:`macro`, made of the intervals of the domains."""
+    return mean_of_parts(_by_part(scores, domain), score_interval, seed)[1]
+
+
+def _by_part(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> dict[str, list[float]]:
+    """The scores of each domain."""
+    found: dict[str, list[float]] = {}
+    for item, score in scores.items():
+        found.setdefault(domain[item], []).append(score)
+    return found
 
 
 def _selection(table: Table, seed: int) -> dict[str, object]:
@@ -277,6 +285,7 @@ def _collective(
     weights: tuple[Mapping[str, float], Mapping[str, float]],
     seed: int,
     unvoted: Collection[str],
+    maths: Collection[str],
 ) -> tuple[Change, ...]:
     """The pool answering together: one weighted vote an item over the members' answers."""
 
@@ -288,6 +297,7 @@ def _collective(
         vote(
             {member: answers(number, member) for member in table.members},
             {member: weight.get(member, 1.0) for member in table.members},
+            lambda item: same if item[0] in maths else eq,
         )
         for number, weight in zip(iterations, weights, strict=True)
     )

@@ -7,6 +7,7 @@ shares         Wilson, exact McNemar, sign test, Holm, what n items can show, pa
 paired         two scores of the same items: the test, and what so many items could have shown
 resampling     bootstraps: paired items, clusters, strata; the sign-flip test
 means          the mean of clustered rows; seeds apart from items
+scores         intervals of scores and of their differences, and of means over tasks
 agreement      Cohen's kappa, Krippendorff's alpha, how many independent judges a panel is worth
 calibration    Brier score, reliability table, expected calibration error
 pairwise       Bradley-Terry with ties, weights and covariates
@@ -53,6 +54,12 @@ from phalanx.statistics.resampling import (
     resampled_ratios,
     sign_flip_test,
 )
+from phalanx.statistics.scores import (
+    difference_interval,
+    mean_of_parts,
+    score_interval,
+    tango,
+)
 from phalanx.statistics.shares import (
     holm,
     mcnemar_exact,
@@ -83,6 +90,7 @@ __all__ = [
     "cohen_kappa",
     "detectable",
     "detectable_mean",
+    "difference_interval",
     "effective_judges",
     "expected_calibration_error",
     "holm",
@@ -90,6 +98,7 @@ __all__ = [
     "length_preference",
     "macro_average",
     "mcnemar_exact",
+    "mean_of_parts",
     "mean_test",
     "minimum_detectable",
     "paired_bootstrap",
@@ -100,8 +109,10 @@ __all__ = [
     "reliability",
     "resampled_counts",
     "resampled_ratios",
+    "score_interval",
     "seeds_apart_from_items",
     "sign_flip_test",
     "sign_test",
+    "tango",
     "wilson",
 ]
