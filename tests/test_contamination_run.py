@@ -93,6 +93,17 @@ def test_a_run_goes_on_and_says_it_once(files, tmp_path):
         run(tmp_path / "run", [*files, "instructions.contamination=report"])
 
 
+def test_bad_rows_that_a_task_skips_are_told_and_kept_in_the_ledger(files, tmp_path):
+    rows = [{"instruction": "Which town is it?", "answer": "x"}, {"instruction": "Which one?"}]
+    items = write(tmp_path / "bad.jsonl", rows)
+    task = {"name": "towns", "source": str(items), "bad_rows": "skip"}
+    heard = run(tmp_path / "run", [*files[:-1], f"evaluate.tasks={json.dumps([task])}"])
+    note = "task towns: skipped 1 of 2 rows\n  line 2: no answer"
+    assert f"Note: {note}" in heard.said
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        assert json.loads(ledger.get("skipped_items") or "") == [note]
+
+
 @pytest.mark.parametrize(("mode", "told"), [("report", True), ("off", False)])
 def test_they_are_kept_where_that_is_wanted(files, tmp_path, mode, told):
     heard = run(tmp_path / "run", [*files, f"instructions.contamination={mode}"])

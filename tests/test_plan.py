@@ -130,6 +130,16 @@ def test_rows_on_the_hub_are_reckoned_with_at_most_the_limit(
     assert any(f"reckoned with {requests:,} requests" in note for note in plan.notes)
 
 
+def test_bad_rows_that_are_left_out_are_no_requests_and_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"instruction": "2 + 2?", "answer": "4"}, {"instruction": "3 + 3?", "answer": ""}]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    task = {"name": "t", "source": str(path), "bad_rows": "skip"}
+    plan = make_plan(small(evaluate={"tasks": [task]}))
+    assert plan.evaluation_items == 1
+    assert "task t: skipped 1 of 2 rows\n  line 2: no answer" in plan.notes
+
+
 def test_evaluation_requests_of_samples_and_judges(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [{"instruction": f"q{n}", "answer": "a"} for n in range(5)]

@@ -15,7 +15,7 @@ from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed
 from phalanx.ledger import Ledger
 from phalanx.marking import Answered, record_answers
-from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task, score
+from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task, score, skipped_rows
 from phalanx.types import (
     Ask,
     IterationResult,
@@ -32,6 +32,11 @@ def load_tasks(config: Config) -> tuple[TaskItem, ...]:
     """Every item of every task of the configuration, in order, but for those that compare."""
     tasks = [task for task in config.evaluate.tasks if task.kind not in CONTESTS]
     return tuple(item for task in tasks for item in load_task(task, seed=config.seed))
+
+
+def skipped_of(config: Config) -> list[str]:
+    """A note for each task that leaves bad rows out."""
+    return [note for task in config.evaluate.tasks if (note := skipped_rows(task))]
 
 
 def evaluate(

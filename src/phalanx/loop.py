@@ -30,6 +30,7 @@ from phalanx.evaluate import (
     label_metrics,
     load_tasks,
     mixture_after,
+    skipped_of,
 )
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import Ledger, run_ledger_path
@@ -145,7 +146,10 @@ def open_run(session: Session) -> None:
         config, members, method=config.method, inputs=fingerprint, iterations=config.iterations
     )
     facts["skipped_instructions"] = canonical_json(read.skipped)
+    facts["skipped_items"] = canonical_json(skipped := skipped_of(config))
     facts["contamination"] = contamination.stored(overlaps)
+    for note in skipped:
+        session.progress.say(f"Note: {note}")
     for found in overlaps:
         if found.found:
             session.progress.say("Note: " + "\n  ".join(found.lines()))

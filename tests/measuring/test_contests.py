@@ -354,13 +354,13 @@ def test_every_fault_is_in_one_message_and_nobody_was_asked(tmp_path, questions)
     by_mixture = table.config.judge.model_copy(update={"protocol": "moa"})
     table.config = table.config.model_copy(update={"judge": by_mixture})
     task = TaskSettings(name="t", kind="open", source=questions, baseline="boz", samples=2,
-                        temperature=1, difficulty="x")  # fmt: skip
+                        temperature=1, difficulty="x", bad_rows="skip")  # fmt: skip
     vote = Subject("majority", tuple(table.members.values()), "majority")
     with pytest.raises(ConfigError) as refused:
         prepare(task, [*table.subjects("ada"), vote], [table.members["cora"]], table.config)
     text = str(refused.value)
-    for part in ("majority votes", "samples is 2", "baseline 'boz' is neither", "difficulty and",
-                 "judge.protocol is 'moa'"):  # fmt: skip
+    for part in ("majority votes", "samples is 2", "bad_rows is skip", "baseline 'boz' is neither",
+                 "difficulty and", "judge.protocol is 'moa'"):  # fmt: skip
         assert part in text
     with pytest.raises(ConfigError, match="nobody judges; name judges"):
         prepare(task.model_copy(update={"samples": 1}), table.subjects("ada"), [], table.config)

@@ -68,6 +68,14 @@ def test_defaults_are_everybody_and_the_tasks_of_the_configuration(config):
     assert not wish.notes
 
 
+def test_bad_rows_that_a_task_skips_are_told(config, tmp_path):
+    path = write_rows(tmp_path / "bad.jsonl", [*ROWS[:3], {"question": "What is left?"}])
+    task = {"name": "sums", "kind": "gsm8k", "source": str(path), "bad_rows": "skip"}
+    wish = wanted(config, [f"evaluate.tasks={json.dumps([task])}"])
+    assert len(wish.items["sums"]) == 3
+    assert any("task sums: skipped 1 of 4 rows" in note for note in wish.notes)
+
+
 def test_a_limit_is_of_the_whole_task_and_drawn_alike(config, tmp_path):
     few, more = (wanted(config, limit=n).items["sums"] for n in (5, 9))
     assert len(few) == 5

@@ -14,7 +14,7 @@ from phalanx.config.schema import TaskKind, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.rows import read_rows
-from phalanx.tasks import Score, TaskItem, load_task, normalise, score
+from phalanx.tasks import Score, TaskItem, load_task, normalise, score, skipped_rows
 from phalanx.tasks.kinds import READERS
 from phalanx.tasks.loading import read_items
 
@@ -174,6 +174,30 @@ def test_all_bad_rows_in_one_error(tmp_path: Path) -> None:
         "6: no choices or options and no columns A, B, C, ...",
         "8: id 1 already used on line 7 by another question",
     ]
+
+
+def test_bad_rows_are_skipped_and_counted_where_the_task_says_so(tmp_path: Path) -> None:
+    good = {"prompt": "3 + 4?", "answer": "7"}
+    rows = [good, {"prompt": "5?", "answer": None}, {"prompt": "6?", "answer": " "}]
+    with pytest.raises(ConfigError, match="or set bad_rows: skip for the task in") as refused:
+        load(tmp_path, "math", *rows)
+    assert len(refused.value.faults) == 2
+    (item,) = load(tmp_path, "math", *rows, bad_rows="skip")
+    assert item.answer == "7"
+    skipping = TaskSettings(
+        name="t", source=str(tmp_path / "rows.jsonl"), kind="math", bad_rows="skip"
+    )
+    assert skipped_rows(skipping).splitlines() == [
+        "task t: skipped 2 of 3 rows",
+        "  line 2: no answer or solution",
+        "  line 3: no answer or solution",
+    ]
+    assert skipped_rows(skipping.model_copy(update={"bad_rows": "refuse"})) == ""
+    own = [OWN, {"instruction": "Two?", "answer": "two"}, {"instruction": "Three?", "answer": "3"}]
+    (item,) = load(tmp_path, "", *own, match="number", bad_rows="skip")
+    assert item.answer == "3"
+    with pytest.raises(ConfigError, match="bad rows; mend them"):
+        load(tmp_path, "math", *rows[1:], bad_rows="skip")
 
 
 def test_all_own_answers_that_can_never_match_in_one_error(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ class TaskSettings(Section):
     instruction (strictly), the others by what is written."""
     split: str = ""
     """The split of a hub data set or folder; default: the benchmark's own, or `train`."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """What to do when a row cannot be used: refuse to start (all are listed), or skip and count.
+    Kinds that compare always refuse."""
     match: Literal["exact", "number", "choice", "contains", "judged"] = "exact"
     """How a response is compared with the answer. `judged`: `evaluate.judges` say whether it means
     the same. `choice` shows the options of rows with `choices`. A `kind` has its own way; with

@@ -211,6 +211,8 @@ def _settings_faults(
     names = [one.name for one in subjects]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{', '.join(twice)} is there twice; give every one a name of its own")
+    if task.bad_rows == "skip":
+        faults.append("bad_rows is skip, and a contest asks every question; mend the file's rows")
     if task.samples > 1:
         faults.append(f"samples is {task.samples}, and a contest has one answer to each question")
     if task.kind == "mt_bench" and task.temperature:

@@ -29,8 +29,9 @@ from phalanx.measuring.subjects import (
     voters,
 )
 from phalanx.rows import SUFFIXES
-from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task
-from phalanx.tasks.contamination import INSTRUCTIONS, Overlaps, overlaps
+from phalanx.sources import BUILTIN, read_demonstrations
+from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task, skipped_rows
+from phalanx.tasks.contamination import DEMONSTRATIONS, INSTRUCTIONS, Overlaps, overlaps
 from phalanx.tasks.kinds import HUB
 from phalanx.types import Member
 
@@ -393,8 +394,8 @@ def _notes(
     tasks: Sequence[TaskSettings],
     others: Sequence[str],
 ) -> list[str]:
-    """Who is measured beside those named, and what collectives are not measured on."""
-    found = []
+    """Who is measured beside those named, what collectives are not measured on, and bad rows."""
+    found = [note for task in tasks if (note := skipped_rows(task))]
     if also:
         names = ", ".join(subject.name for subject in also)
         found.append(f"Measured as well, since a collective chooses among their answers: {names}")

@@ -174,7 +174,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
-    notes += _from_hub(config)
+    notes += [*_skipped(config), *_from_hub(config)]
     if not duels:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
@@ -370,6 +370,14 @@ def _hub_items(task: TaskSettings) -> int:
         rows = min(rows, task.limit * domains)
     rows = min(rows, task.total or rows)
     return rows * (CHOICES if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2") else 1)
+
+
+def _skipped(config: Config) -> list[str]:
+    """A note for each task that leaves bad rows out; the hub is not asked."""
+    from phalanx.tasks import skipped_rows
+
+    local = [task for task in config.evaluate.tasks if not task.source.startswith("hub:")]
+    return [note for task in local if (note := skipped_rows(task))]
 
 
 def _from_hub(config: Config) -> list[str]:

@@ -30,13 +30,11 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
     ``builtin:skills`` without a limit gives 50 of each domain. A file's items keep its order.
     A row that repeats an earlier one is left out. Raises :class:`ConfigError` for rows without an
     instruction or an answer, or with an answer that the way of matching could never find (all are
-    listed), and for a kind that has no items of its own (those that compare); MissingPackage for
-    a kind that needs a package which is not there; SandboxError for kind humaneval where code
-    cannot be run safely.
+    listed; with ``bad_rows: skip`` they are left out, see :func:`skipped_rows`), and for a kind
+    that has no items of its own (those that compare); MissingPackage for a kind that needs a
+    package which is not there; SandboxError for kind humaneval where code cannot be run safely.
     """
-    if settings.kind:
-        return _of_kind(settings, seed)
-    if settings.source == BUILTIN:
+    if settings.source == BUILTIN and not settings.kind:
         count = settings.limit or ITEMS_PER_SKILL
         wanted = settings.domains or skills.DOMAINS
         found = [row for domain in wanted for row in skills.items(domain, count, seed)]
@@ -44,10 +42,37 @@ def load_task(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
         if faults := [fault for item in items if (fault := _unusable(item))]:
             raise ConfigError([f"task {settings.name}: {fault}" for fault in faults], BUILTIN)
         return drawn(items, settings.total, seed)
+    _require_kind(settings)
+    table, reader = _opened(settings)
+    items, faults = _taken(table, reader, settings.name)
+    _refuse(table, _named(settings.name, settings.kind), items, faults, settings.bad_rows)
+    if settings.kind and settings.match == "number":
+        items = [replace(item, match="number") for item in items]
+    return _chosen(items, settings, seed)
+
+
+def skipped_rows(settings: TaskSettings) -> str:
+    """What ``bad_rows: skip`` leaves out of a task, for its user; "" where that is nothing.
+
+    Raises as :func:`load_task`.
+    """
+    if settings.bad_rows == "refuse" or settings.source == BUILTIN or settings.kind in CONTESTS:
+        return ""
+    table, reader = _opened(settings)
+    _, faults = _taken(table, reader, settings.name)
+    if not faults:
+        return ""
+    rows = len(table.rows) + len(table.bad)
+    listed = [f"task {settings.name}: skipped {len(faults):,} of {rows:,} rows"]
+    return "\n".join([*listed, *(f"  line {line}: {reason}" for line, reason in faults)])
+
+
+def _opened(settings: TaskSettings) -> tuple[Table, Reader]:
     table = read_rows(settings.source, split=settings.split or split_for(settings.kind))
+    if settings.kind:
+        return table, READERS[settings.kind]
     _require_columns(table, settings.name)
-    reader = partial(own.read, match=settings.match)
-    return _chosen(_read_items(table, reader, settings.name, ""), settings, seed)
+    return table, partial(own.read, match=settings.match)
 
 
 def _require_columns(table: Table, task: str) -> None:
@@ -63,8 +88,8 @@ def _require_columns(table: Table, task: str) -> None:
         )
 
 
-def _of_kind(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
-    """Rows of a published benchmark, read by its own columns."""
+def _require_kind(settings: TaskSettings) -> None:
+    """What a published benchmark needs before its rows are read."""
     if settings.source == BUILTIN:
         raise ConfigError(
             f"task {settings.name}: kind {settings.kind} wants the rows of that benchmark, and "
@@ -79,14 +104,6 @@ def _of_kind(settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
         equivalence.require()
     if settings.kind == "humaneval":
         code_runner.isolation()  # before any member is asked
-    items = read_items(
-        read_rows(settings.source, split=settings.split or split_for(settings.kind)),
-        settings.kind,
-        settings.name,
-    )
-    if settings.match == "number":
-        items = [replace(item, match="number") for item in items]
-    return _chosen(items, settings, seed)
 
 
 def _chosen(items: list[TaskItem], settings: TaskSettings, seed: int) -> tuple[TaskItem, ...]:
@@ -101,14 +118,41 @@ def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
     A row that repeats an earlier one is left out, and so is one that the benchmark leaves out.
     Raises ConfigError that lists every bad row, or where there is no item.
     """
-    return _read_items(table, READERS[kind], task, kind)
+    items, faults = _taken(table, READERS[kind], task)
+    _refuse(table, _named(task, kind), items, faults, "refuse")
+    return items
 
 
-def _read_items(table: Table, reader: Reader, task: str, kind: str) -> list[TaskItem]:
-    named = f"task {task}, kind {kind}" if kind else f"task {task}"
+def _named(task: str, kind: str) -> str:
+    return f"task {task}, kind {kind}" if kind else f"task {task}"
+
+
+def _refuse(
+    table: Table,
+    named: str,
+    items: Sequence[TaskItem],
+    faults: Sequence[tuple[int, str]],
+    bad_rows: Literal["refuse", "skip"],
+) -> None:
+    """Raise ConfigError for bad rows, unless they are to be skipped, or where no item is left."""
+    if faults and (bad_rows == "refuse" or not items):
+        listed = [f"{table.where}:{line}: {reason}" for line, reason in faults]
+        advice = (
+            "mend them, or set bad_rows: skip for the task in evaluate.tasks"
+            if items
+            else "mend them"
+        )
+        raise ConfigError(listed, f"{named}: bad rows; {advice}")
+    if not items:
+        raise ConfigError(f"{named}: there is not one usable row", table.where)
+
+
+def _taken(table: Table, reader: Reader, task: str) -> tuple[list[TaskItem], list[tuple[int, str]]]:
+    """The items, and (line, reason) of every row that is none."""
     faults = [(bad.line, bad.reason) for bad in table.bad]
     items: dict[str, TaskItem] = {}
     line_of: dict[str, int] = {}
+    unusable: set[str] = set()
     for row in table.rows:
         try:
             item = reader(row.fields, task)
@@ -123,12 +167,8 @@ def _read_items(table: Table, reader: Reader, task: str, kind: str) -> list[Task
             faults.append((row.line, text))
         elif line_of.setdefault(item.id, row.line) == row.line and (fault := _unusable(item)):
             faults.append((row.line, fault))
-    if faults:
-        listed = [f"{table.where}:{line}: {reason}" for line, reason in sorted(faults)]
-        raise ConfigError(listed, f"{named}: bad rows; mend them")
-    if not items:
-        raise ConfigError(f"{named}: there is not one usable row", table.where)
-    return list(items.values())
+            unusable.add(item.id)
+    return [item for name, item in items.items() if name not in unusable], sorted(faults)
 
 
 def _unusable(item: TaskItem) -> str:
