@@ -21,7 +21,7 @@ from typing import Any
 from phalanx.asking import Asking, asking
 from phalanx.config.schema import Config
 from phalanx.evaluate import evaluate
-from phalanx.measuring.lm_eval import measure_lm_eval
+from phalanx.measuring.lm_eval import measure_lm_eval, row_name
 from phalanx.measuring.subjects import Subject
 from phalanx.rows import read_rows
 from phalanx.tasks import TaskItem
@@ -96,19 +96,21 @@ class Both:
         return sum(a == b for a, b in self.texts)
 
 
-def compare(truth: Path, numbers: Path, folder: Path, model: str, rows: int) -> list[Both]:
+def compare(
+    truth: Path, numbers: Path, folder: Path, model: str, rows: int, tokens: int = TOKENS
+) -> list[Both]:
     """All three tasks on the first ``rows`` items of two files, by one model in float32."""
     items = {
         kind: _items(path, kind, rows)
         for kind, path in (("truthfulqa_mc1", truth), ("truthfulqa_mc2", truth), ("gsm8k", numbers))
     }
-    files = {kind: write_task(folder, kind, mine) for kind, mine in items.items()}
+    files = {kind: write_task(folder, kind, mine, tokens) for kind, mine in items.items()}
     member = Member("m", model, dtype="float32")
     theirs = _theirs(member, files)
     tasks = [{"name": kind, "kind": kind, "source": "rows.jsonl"} for kind in items]
     given = {
         "pool": {"members": [{"name": "m", "model": model, "dtype": "float32"}]},
-        "evaluate": {"max_new_tokens": TOKENS, "tasks": tasks},
+        "evaluate": {"max_new_tokens": tokens, "tasks": tasks},
     }
     config = Config.model_validate(given)
     with asking(config, folder / "eval", kind="eval", inputs="harness", members=[member]) as place:
@@ -123,14 +125,14 @@ def _items(path: Path, kind: str, rows: int) -> list[TaskItem]:
     return read_items(read_rows(str(path)), kind, kind)[:rows]
 
 
-def write_task(folder: Path, kind: str, items: Sequence[TaskItem]) -> Path:
+def write_task(folder: Path, kind: str, items: Sequence[TaskItem], tokens: int) -> Path:
     """The rows and a YAML file with which lm-eval asks what the kind asks."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / f"{kind}.json"
     data.write_text(json.dumps([_row(item) for item in items]), encoding="utf-8")
     (folder / "mass.py").write_text(_MASS_CODE, encoding="utf-8")
     form = _WRITTEN if kind == "gsm8k" else _CHOICES
-    text = form.format(name=f"local_{kind}", data=data, tokens=TOKENS)
+    text = form.format(name=f"local_{kind}", data=data, tokens=tokens)
     path = folder / f"{kind}.yaml"
     path.write_text(text + (_MASS if kind == "truthfulqa_mc2" else ""), encoding="utf-8")
     return path
@@ -196,7 +198,7 @@ def _both(
     path: Path,
     place: Asking,
 ) -> Both:
-    through = _by_item(place, f"lm-eval:{path}")
+    through = _by_item(place, row_name(str(path)))
     own = _by_item(place, kind)
     texts, sums, scores = [], [], []
     for at, (item, (sample, _)) in enumerate(zip(items, theirs, strict=True)):

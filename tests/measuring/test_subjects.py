@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from phalanx import pool
 from phalanx.asking import Asking, asking
+from phalanx.collective.mixture import mixture_from
 from phalanx.collective.voting import vote, winning_answer
 from phalanx.config.loading import load
 from phalanx.errors import ConfigError
-from phalanx.measuring.subjects import Subject, answers, voters
+from phalanx.measuring.subjects import Subject, answers, judges_from, voters
 from phalanx.types import Member, Message, Sampling
 from tests.scripts import write_pool
 
@@ -54,7 +55,10 @@ def opened(tmp_path: Path, *overrides: str, names=("ada", "bob", "cora")):
 
 
 def together(place: Asking, kind: str) -> Subject:
-    return Subject(kind, pool.members_from(place.config), kind)
+    members = pool.members_from(place.config)
+    if kind == "mixture":
+        return Subject(kind, members, kind, mixture_from(place.config, members))
+    return Subject(kind, members, kind, judges=judges_from(place.config, members))
 
 
 def texts(subject: Subject, place: Asking, *asked: str) -> list[str | None]:
@@ -96,10 +100,9 @@ def test_the_best_of_several_is_the_one_that_others_prefer(place):
 def test_one_judge_from_outside_ranks_alone(tmp_path):
     outside = ("evaluate.judges=[judy]",)
     for place in opened(tmp_path, *outside, names=("ada", "bob", "cora", "judy")):
-        members = pool.members_from(place.config)[:3]
-        assert texts(Subject("best_of", members, "best_of"), place, "Why?") == [
-            "<think>well</think>good answer"
-        ]
+        *members, judy = pool.members_from(place.config)
+        best = Subject("best_of", tuple(members), "best_of", judges=(judy,))
+        assert texts(best, place, "Why?") == ["<think>well</think>good answer"]
         judges = place.ledger.query("SELECT DISTINCT member FROM responses WHERE purpose = 'judge'")
         assert [row["member"] for row in judges] == ["judy"]
 

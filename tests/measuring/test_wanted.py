@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_models_are_members_named_by_their_last_part(config, tmp_path):
     base = make_tiny(tmp_path / "models" / "small")
     wish = wanted(config, members=["ada", str(base), f"other={base}", "majority"])
     assert names(wish) == ["ada", "small", "other", "majority"]
-    assert wish.subjects[1].members == (Member("small", str(base)),)
+    assert wish.subjects[1].members == (Member("small", str(base), roles=()),)
     assert [one.name for one in wish.subjects[3].members] == [
         "ada",
         "bob",
@@ -221,3 +222,50 @@ def test_recruits_that_are_not_made_are_refused_and_a_pool_alone_is_a_source(tmp
     alone = tmp_path / "pool.yaml"
     alone.write_text("base: builtin:smollm2-135m\nmembers: [{name: cora}]\n", encoding="utf-8")
     assert names(wanted(str(alone), {"seed": 4}, tasks=["skills"])) == ["cora"]
+
+
+def test_students_that_joined_are_in_the_mixture_from_then_on(tmp_path):
+    members = [{"name": name} for name in ("ada", "bob", "kid")]
+    config = Config.model_validate(
+        {"method": "moaa", "pool": {"base": "builtin:smollm2-135m", "members": members},
+         "mixture": {"proposers": ["ada", "bob"], "aggregator": "ada"},
+         "moaa": {"students": [{"name": "kid"}], "stages": ["sft"], "self_improve": "join"}}
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    start = [Member(one["name"], "builtin:smollm2-135m") for one in members]
+    facts = {"config": config.model_dump_json(), "method": "moaa", "inputs": "x", "seed": "0",
+             "pool_order": '["ada","bob","kid"]', "finished": "yes"}  # fmt: skip
+    with Ledger(run_ledger_path(folder), writable=True) as ledger:
+        ledger.record_start(facts, start, [])
+        ledger.record_iteration(1, IterationResult())
+        kid = Member("kid", "builtin:smollm2-135m", "adapters/1", 1)
+        ledger.record_training(1, TrainResult(kid, 1, {}, (), {}, 1.0))
+        ledger.put("finished", "yes")
+    wish = wanted(str(folder), tasks=["skills"], members=["mixture@0", "mixture@1"])
+    made = [[one.key for one in subject.members] for subject in wish.subjects]
+    assert made == [["ada@0", "bob@0"], ["ada@0", "bob@0", "kid@1"]]
+
+
+def test_a_setting_of_the_pool_changes_no_member_of_a_run(run):
+    with pytest.raises(ConfigError, match=r"pool\.base: a run's members are as they were"):
+        wanted(str(run), ["pool.base=org/other"], tasks=["skills"], members=["ada"])
+
+
+def test_what_recruits_learned_from_is_compared_with_the_items(tmp_path):
+    question = "How many of the nine red apples on the kitchen table are left after lunch today?"
+    write_rows(
+        tmp_path / "shown.jsonl", [{"instruction": question, "response": "4", "domain": "echo"}]
+    )
+    write_rows(tmp_path / "gsm8k.jsonl", [{"question": question, "answer": "#### 4"}])
+    recruit = {"specialists": {"ada": ["echo"]}, "data": str(tmp_path / "shown.jsonl")}
+    config = Config.model_validate(
+        {"pool": {"base": "builtin:smollm2-135m", "recruit": recruit, "members": [{"name": "bob"}]}}
+    )
+    folder = tmp_path / "run"
+    start = [Member(name, "builtin:smollm2-135m") for name in ("ada", "bob")]
+    facts = {"config": config.model_dump_json(), "method": "sparta", "inputs": "x", "seed": "0",
+             "pool_order": '["ada","bob"]'}  # fmt: skip
+    with Ledger(run_ledger_path(folder), writable=True) as ledger:
+        ledger.record_start(facts, start, [])
+    wish = wanted(str(folder), tasks=["gsm8k"], members=["ada"], data=tmp_path)
+    assert [(one.what, len(one.found)) for one in wish.learned] == [("demonstrations", 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import Interrupted, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.measuring.wanted import wanted
-from phalanx.measuring.work import measure_subjects, sums
+from phalanx.measuring.work import measure_subjects
+from phalanx.report.measured import sums
 from phalanx.types import Member
 from phalanx.workshop import Workshop
 from tests.measuring.recount import recorded, recount
@@ -20,7 +20,6 @@ from tests.scripts import command, read_rows, write_pool, write_rows
 from tests.server import TestServer
 from tests.tiny import make_adapter, make_tiny
 
-DATA = Path(os.environ.get("PHALANX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 RULES = r"""
 sampling:
   - {when: 'response A \w+>>>\n(So it|That makes)', purpose: judge, reply: "[[A]]"}
@@ -103,7 +102,9 @@ def test_every_record_agrees_with_an_independent_recount(config, tmp_path):
         ("ada", "truthfulqa"): 1, ("bob", "truthfulqa"): 1, ("cora", "truthfulqa"): 1,
     }  # fmt: skip
     with Ledger(run_ledger_path(out)) as ledger:
-        counted = {(one.subject, one.task): one for one in sums(ledger)}
+        counted = {
+            (one.subject, one.task): one for one in sums(ledger, phalanx.open_run(out).config)
+        }
     assert all(counted[key].items == len(items) for key, items in mine.items())
     bob = counted["bob", "gsm8k"]
     assert (bob.done, bob.unreadable, bob.failed) == (3, 0, 1)
@@ -255,7 +256,7 @@ def test_likelihoods_and_contests_leave_collectives_out(config, tmp_path):
     subjects = {task: {m for m, t in recorded(out) if t == task}
                 for task in ("truthfulqa_mc1", "truthfulqa_mc2")}  # fmt: skip
     assert subjects["truthfulqa_mc1"] == {"ada", "bob", "cora", "majority"}
-    assert subjects["truthfulqa_mc2"] == {"ada", "bob", "cora"}
+    assert subjects["truthfulqa_mc2"] == {"ada", "bob"}  # cora only votes, and there is no vote
     assert "mixture is not measured on truthfulqa_mc1: it is scored by the likelihood" in (
         done.stdout
     )
@@ -280,7 +281,30 @@ def test_samples_count_and_the_vote_takes_the_first(config, tmp_path):
         rows = ledger.query("SELECT * FROM evaluations")
     assert {row["score"] for row in rows if row["member"] == "ada"} <= {0, 0.25, 0.5, 0.75, 1}
     assert {row["score"] for row in rows if row["member"] == "majority"} <= {0, 1}
+    passes = phalanx.open_run(out).facts().measured.passes
+    assert {one.subject for one in passes} == {"ada", "bob", "cora"}  # a vote is one answer
     assert asked(out) == 3 * 4 * 4
+
+
+def test_a_vote_knows_that_two_expressions_are_one_answer(tmp_path):
+    pytest.importorskip("math_verify")
+    write_rows(tmp_path / "math.jsonl", [{"problem": "Half?", "answer": r"\frac{1}{2}"}])
+    write_rows(tmp_path / "where.jsonl", [{"prompt": "Where?", "answer": "Paris"}])
+    replies = {"ada": r"\boxed{7}", "bob": r"\boxed{\frac{1}{2}}", "cora": r"\boxed{0.5}"}
+    rules = "".join(f"  - {{when: Half, member: {name}, reply: '{text}'}}\n"
+                    for name, text in replies.items())  # fmt: skip
+    more = (
+        "evaluate:\n  tasks:\n    - {name: math, kind: math, source: math.jsonl}\n"
+        "    - {name: where, source: where.jsonl, match: contains}\n"
+    )
+    rules += "  - {when: ., reply: It is Paris}\n"
+    config = write_pool(tmp_path, list(replies), "sampling:\n" + rules, more)
+    wish = wanted(str(config), members=["majority"])
+    assert any("majority is not measured on where" in note for note in wish.notes)
+    measure_subjects(wish, tmp_path / "out")
+    assert right(tmp_path / "out") == {
+        ("ada", "math"): 0, ("bob", "math"): 1, ("cora", "math"): 1, ("majority", "math"): 1,
+    }  # fmt: skip
 
 
 def test_status_report_and_export_read_the_folder(config, tmp_path):
@@ -373,16 +397,15 @@ def test_another_run_is_refused_in_the_same_folder(config, tmp_path):
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not DATA.is_dir(), reason="no rows: name their folder in PHALANX_DATA")
-def test_the_embedded_model_on_rows_agrees_with_the_recount(tmp_path):
+def test_the_embedded_model_on_rows_agrees_with_the_recount(tmp_path, data_dir):
     made = phalanx.measure(
         None, ["gsm8k", "medqa", "truthfulqa"], ["builtin:smollm2-135m"],
         ["evaluate.max_new_tokens=48", "resources.threads=1"],
-        data=DATA, limit=3, out=tmp_path / "out",
+        data=data_dir, limit=3, out=tmp_path / "out",
     )  # fmt: skip
     tasks = ("gsm8k", "medqa", "truthfulqa")
     ours = recorded(made.folder)
-    assert recount(made.folder, {task: DATA / f"{task}.jsonl" for task in tasks}) == ours
+    assert recount(made.folder, {task: data_dir / f"{task}.jsonl" for task in tasks}) == ours
     assert {key: len(items) for key, items in ours.items()} == {
         ("smollm2-135m", task): 3 for task in tasks
     }
@@ -404,6 +427,7 @@ def test_a_contest_is_played_by_whoever_writes(config, tmp_path):
     }
     assert {row["value"] for row in games} == {1.0}
     assert len({row["item"] for row in games}) == 2
+    assert "8 answers: 8 read, 0 unreadable, 0 failed; 4 verdicts, 0 of them unread" in done.stdout
 
 
 def test_members_behind_an_endpoint_are_measured_within_the_budget(config, tmp_path):

@@ -107,9 +107,9 @@ def _measure(wish: Wanted, folder: Path, quiet: bool) -> None:
         progress.finish()
     evaluation = open_run(folder)
     report = evaluation.report()
-    out.print(summary(evaluation.facts()))
     for note in made.notes if quiet else ():
         out.print(note, markup=False, highlight=False, soft_wrap=True)
+    out.print(summary(evaluation.facts()))
     text = f"In all {made}; {made.spent}. Record: {folder}. Report: {report}"
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 

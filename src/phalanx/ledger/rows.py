@@ -288,6 +288,10 @@ whole, so that ``round(score * samples)`` are (what pass@k needs); the other col
 the first sample, but for a ``reason`` that begins with "sample"."""
 
 
+SUBJECT = "subject:"
+"""Keys of the facts that say of whom a subject of an evaluation is made (``together``, and the
+keys of its ``members``) begin so; its name follows. A collective that has one answer of its own to
+an item, chosen among its members' first ones, has ``majority`` or ``best_of`` in ``together``."""
 CONTEST = "contest:"
 """Keys of the facts behind a task's games begin so; the name of the task follows."""
 GAME_COLUMNS = (

@@ -22,9 +22,11 @@ that are begun for the model, and several samples of an item.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -45,6 +47,9 @@ _INVALID = "[invalid]"  # what lm-eval's filters give where nothing matches
 _ENDINGS = (".yaml", ".yml")
 _LIKELIHOOD = "multiple_choice"
 _WRITES_NONE = ("openai", "reward")
+_SHARES = ("exact_match", "em", "likelihood")
+_OF_ALL = ("bleu", "chrf", "chrf++", "f1", "mcc", "bypass")
+"""lm-eval's metrics of all items together, or beyond 1."""
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
@@ -54,8 +59,8 @@ def measure_lm_eval(
     """Ask every subject a task, a group or a tag of lm-eval, and record a row for every item.
 
     ``task`` is a name that lm-eval knows, or a YAML file of one's own. ``limit``: the first so many
-    items of each task. The row's task is ``lm-eval:`` and the name, its item the number that
-    lm-eval gave, its score the task's first metric, by the first of its filters.
+    items of each task. The row's task is :func:`row_name`, its item the number that lm-eval gave,
+    its score one metric of the task, the same for everybody, by the first of its filters.
 
     Raises MissingPackage; ConfigError where lm-eval cannot load the task, where it asks for what
     nobody here can do (see above), or has no metric from 0 to 1 that is better when higher.
@@ -67,20 +72,82 @@ def measure_lm_eval(
 
     for subject in subjects:
         place.check_stop()
-        for one in loaded["tasks"].values():
-            if one.get_config("num_fewshot") is None:
-                one.set_config(key="num_fewshot", value=0)
-            one.set_fewshot_seed(seed=_SEED)  # everybody is shown the same examples
+        _show_the_same(loaded)
         player = _Player(subject, place)
-        results = evaluate(
-            lm=player,
-            task_dict=loaded,
-            limit=limit,
-            bootstrap_iters=0,
-            apply_chat_template=True,
-            fewshot_as_multiturn=True,
-        )
-        place.ledger.record_evaluation(list(_rows(task, player, results, place)))
+        with _silent():
+            results = evaluate(
+                lm=player,
+                task_dict=loaded,
+                limit=limit,
+                bootstrap_iters=0,
+                apply_chat_template=True,
+                fewshot_as_multiturn=True,
+            )
+        metrics = {name: _metric(one) for name, one in loaded["tasks"].items()}
+        rows = list(_rows(row_name(task), player, results, metrics, place))
+        place.ledger.record_evaluation(rows)
+
+
+def row_name(task: str) -> str:
+    """What rows call a task: its name or the name of its file, after ``lm-eval:``."""
+    return PREFIX + (Path(task).name if task.endswith(_ENDINGS) else task)
+
+
+def lm_eval_rows(task: str, limit: int | None) -> str:
+    """The content id of what is asked and how it is scored: lm-eval's version, documents, prompts
+    with their examples, choices, metrics. Raises as :func:`measure_lm_eval`."""
+    from importlib.metadata import version
+
+    loaded = _load(task)
+    _show_the_same(loaded)
+    found: list[Any] = [version("lm_eval")]
+    with _silent():
+        for name, one in sorted(loaded["tasks"].items()):
+            one.build_all_requests(
+                limit=limit,
+                rank=0,
+                world_size=1,
+                apply_chat_template=True,
+                fewshot_as_multiturn=True,
+                chat_template=_as_json,
+            )
+            asked = [(each.doc_id, each.doc, each.args) for each in one.instances]
+            scored = {key: one.get_config(key) for key in ("metric_list", "filter_list")}
+            found.append(json.dumps([name, _metric(one), scored, asked], default=str))
+    return content_id(*found)
+
+
+def _show_the_same(loaded: Mapping[str, Any]) -> None:
+    """Everybody is shown the same examples."""
+    for one in loaded["tasks"].values():
+        if one.get_config("num_fewshot") is None:
+            one.set_config(key="num_fewshot", value=0)
+        one.set_fewshot_seed(seed=_SEED)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without the bars and lines of lm-eval and datasets: progress is shown by us."""
+    import datasets
+    from lm_eval.api import task as module
+
+    logger, bars = logging.getLogger("lm_eval"), datasets.are_progress_bars_disabled()
+    level, bar = logger.level, module.tqdm
+    module.tqdm = lambda rows, **_: rows
+    logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        module.tqdm = bar
+        logger.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
+
+
+def _as_json(chat: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> str:
+    """A conversation as a text that :func:`_turns` reads back; templates come later."""
+    return json.dumps(list(chat))
 
 
 def lm_eval_faults(task: str, subjects: Sequence[Subject]) -> list[str]:
@@ -112,7 +179,8 @@ def _load(name: str) -> dict[str, Any]:
     state = random.getstate()
     random.seed(0)  # as lm-eval does: some tasks shuffle their options by the global generator
     try:
-        return manager.load(name)
+        with _silent():
+            return manager.load(name)
     except Exception as error:  # whatever a task's own code or its data set raises
         raise ConfigError(
             f"{PREFIX}{name}: lm-eval could not load it ({type(error).__name__}: {error}); its own "
@@ -178,6 +246,11 @@ def _refused(task: Any) -> str:
         return "takes several samples of each item (repeats); only one is asked here"
     if task.OUTPUT_TYPE == _LIKELIHOOD and (odd := metrics & {"exact_match", "acc_mutual_info"}):
         return f"has the metric {', '.join(sorted(odd))}, which wants more than likelihoods"
+    if not _metric(task):
+        return (
+            "has no metric that is a number from 0 to 1 for every item, better when higher (it has "
+            f"{', '.join(task.higher_is_better())}); run it with lm-eval itself"
+        )
     return ""
 
 
@@ -202,8 +275,8 @@ class _Player:
     def apply_chat_template(
         self, chat_history: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation as a text that :func:`_turns` reads back; templates come later."""
-        return json.dumps(list(chat_history))
+        """See :func:`_as_json`."""
+        return _as_json(chat_history)
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """One text for each request, up to the first of its stop strings."""
@@ -269,19 +342,28 @@ def _cut(text: str, until: str | Sequence[str] | None) -> str:
 
 
 def _rows(
-    task: str, player: _Player, results: Mapping[str, Any], place: Asking
+    task: str,
+    player: _Player,
+    results: Mapping[str, Any],
+    metrics: Mapping[str, str],
+    place: Asking,
 ) -> Iterator[dict[str, Any]]:
     """One row an item. Of several tasks (a group) each one's name is the domain."""
     samples: Mapping[str, list[dict[str, Any]]] = results["samples"]
     for name, every in samples.items():
         mine = [one for one in every if one["filter"] == every[0]["filter"]]
-        better = results["higher_is_better"].get(name, {})
-        metric = _metric(task, name, mine, better, player)
+        metric = metrics[name]
+        answered = [one for one in mine if (name, one["doc_id"]) not in player.failed]
+        if any((v := _number(one[metric])) is None or not 0 <= v <= 1 for one in answered):
+            raise ConfigError(
+                f"{task}: the metric {metric} of {name} is no number from 0 to 1 for every item; "
+                "run it with lm-eval itself"
+            )
         for sample in mine:
             number = sample["doc_id"]
             item = f"{name}:{number}" if len(samples) > 1 else str(number)
             prompt = str(sample["arguments"][0][0])
-            shown = TaskItem(item, prompt, "", "", f"{PREFIX}{task}", "exact")
+            shown = TaskItem(item, prompt, "", "", task, "exact")
             share, reason = _share(sample, metric, player.failed.get((name, number), ""))
             yield {
                 "iteration": 0,
@@ -299,24 +381,12 @@ def _rows(
             }
 
 
-def _metric(
-    task: str,
-    name: str,
-    samples: Sequence[Mapping[str, Any]],
-    better: Mapping[str, bool],
-    player: _Player,
-) -> str:
-    """The first metric that is a share of every item that was answered, better when higher."""
-    answered = [one for one in samples if (name, one["doc_id"]) not in player.failed] or samples
-    metrics: list[str] = list(samples[0]["metrics"])
-    for metric in metrics:
-        values = [_number(one[metric]) for one in answered]
-        if better.get(metric, True) and all(v is not None and 0 <= v <= 1 for v in values):
-            return metric
-    raise ConfigError(
-        f"{PREFIX}{task}: {name} has no metric that is a number from 0 to 1 for every item, better "
-        f"when higher (it has {', '.join(metrics)}); run it with lm-eval itself"
-    )
+def _metric(task: Any) -> str:
+    """The metric that is the score, whoever answers: the first in the task's order that is known
+    to be a share of each item; else the first of the task's own; "" where there is none."""
+    better = [name for name, higher in task.higher_is_better().items() if higher]
+    shares = [name for name in better if name in _SHARES or "acc" in name.split("_")]
+    return next(iter([*shares, *(name for name in better if name not in _OF_ALL)]), "")
 
 
 def _number(value: Any) -> float | None:

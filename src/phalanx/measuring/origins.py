@@ -11,13 +11,17 @@ from typing import Any
 
 from phalanx import pool
 from phalanx.asking import stored_config
+from phalanx.collective.mixture import mixture_from
 from phalanx.collective.reputation import initial_standing
+from phalanx.config.compare import differences
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
+from phalanx.config.mixing import teachers_of
 from phalanx.config.reading import read_file
 from phalanx.config.rules import base_problem
 from phalanx.config.schema import Config, MemberSettings
-from phalanx.errors import LedgerError
+from phalanx.config.staging import joining
+from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import messages
@@ -111,7 +115,13 @@ def _origin_of_run(folder: Path, overrides: Sequence[str] | Mapping[str, Any]) -
                 f"{folder} is work of {method!r} and no run, so it has no members of its own; name "
                 "a run's folder, or a configuration"
             )
-        config = shaped(stored_config(folder, ledger.get("config") or "{}"), overrides)
+        stored = stored_config(folder, ledger.get("config") or "{}")
+        config = shaped(stored, overrides)
+        if other := [key for key, *_ in differences(stored, config) if key.startswith("pool")]:
+            raise ConfigError(
+                f"{', '.join(other)}: a run's members are as they were, and a setting of the pool "
+                "changes none of them; leave it out, or measure a configuration"
+            )
         ended = _last_ended(ledger, config)
         versions = {number: tuple(ledger.members(number)) for number in range(ended + 1)}
         reputations = {0: _at_start(config, versions[0])}
@@ -253,7 +263,9 @@ class Members:
                 f"--members {word}: {name!r} is not a short name of letters, digits, dot, dash, _"
             )
             return None
-        self.bare.append(MemberSettings.model_validate({"name": name, "model": model}))
+        # Without a role: it is measured, and nobody's judge or proposer unless it is named.
+        settings = {"name": name, "model": model, "roles": []}
+        self.bare.append(MemberSettings.model_validate(settings))
         return Subject(name, (self.bare_members[-1],))
 
     def _together(self, word: str) -> Subject | None:
@@ -264,14 +276,31 @@ class Members:
         iteration = self._iteration(word, number) if at else self.origin.last
         if iteration is None:
             return None
-        members = [*self.origin.versions[iteration]]
-        if not self.origin.is_run:
-            members += self.bare_members
-        if head != MIXED:
-            members = list(pool.contestants(members))
-            if len(members) < 2:
-                self.faults.append(
-                    f"--members {word}: there are {len(members)} members who answer; it takes two"
-                )
-                return None
-        return Subject(word, tuple(members), COLLECTIVES[COLLECTIVES.index(head)])
+        here = self.origin.versions[iteration]
+        also = () if self.origin.is_run else self.bare_members
+        if head == MIXED:
+            return self._mixture(word, iteration, (*here, *also))
+        if self.unmade:
+            self.faults.append(f"--members {word}: {', '.join(self.unmade)}: {UNMADE}")
+            return None
+        members = (*pool.contestants(here), *also)
+        if len(members) < 2:
+            self.faults.append(
+                f"--members {word}: there are {len(members)} members who answer; it takes two"
+            )
+            return None
+        return Subject(word, members, COLLECTIVES[COLLECTIVES.index(head)])
+
+    def _mixture(self, word: str, iteration: int, members: tuple[Member, ...]) -> Subject | None:
+        """The mixture of the source's configuration; of MoAA with the students that have joined."""
+        config = self.origin.config
+        if unmade := [name for name in teachers_of(config) if name in self.unmade]:
+            self.faults.append(f"--members {word}: {', '.join(unmade)}: {UNMADE}")
+            return None
+        joined = joining(config, iteration + 1) if config.method == "moaa" else ()
+        try:
+            mixture = mixture_from(config, members, joined)
+        except ConfigError as error:
+            self.faults.append(f"--members {word}: {error}")
+            return None
+        return Subject(word, mixture.members, MIXED, mixture)

@@ -14,18 +14,18 @@ from typing import Literal
 from phalanx import pool
 from phalanx.asking import Asking
 from phalanx.collective.conversation import transcript
-from phalanx.collective.mixture import Mixture, answer_request, mix, mixture_from
+from phalanx.collective.mixture import Mixture, answer_request, mix
 from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.panel import decide, judge_duels
 from phalanx.collective.ranking import Candidate
 from phalanx.collective.referee import MOA, rank_by
 from phalanx.collective.reputation import initial_standing
-from phalanx.config.mixing import named
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derive_seed, derived_random
+from phalanx.marking import named_judges
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem
-from phalanx.tasks.items import CHECKED
+from phalanx.tasks.items import UNVOTED
 from phalanx.types import (
     Ask,
     Duel,
@@ -44,9 +44,6 @@ MIXED: Together = "mixture"
 BEST_OF: Together = "best_of"
 COLLECTIVES: tuple[Together, ...] = (MAJORITY, MIXED, BEST_OF)
 
-UNVOTED = CHECKED | {"mc2", "judged"}
-"""Matches whose answers are run, checked, judged, or a mass of probability."""
-
 Group = tuple[Instruction, Sequence[Candidate]]
 
 
@@ -55,12 +52,22 @@ class Subject:
     """Whoever is measured. ``name`` is that of its rows: ``ada``, ``ada@2``, ``majority``.
 
     ``members`` keep their own names: of a subject ``ada@2`` the member is ``ada``, as it was after
-    iteration 2, so that nobody judges an answer of their own.
+    iteration 2, so that nobody judges an answer of their own. ``mixture`` has the layers of one,
+    ``judges`` are those who choose for ``best_of``.
     """
 
     name: str
     members: tuple[Member, ...]
     together: Together = ""
+    mixture: Mixture | None = None
+    judges: tuple[Member, ...] = ()
+
+    @property
+    def writer(self) -> str:
+        """The member whose words an answer is, who does not judge it; "" where that differs."""
+        if self.mixture is not None:
+            return self.mixture.aggregator.name
+        return "" if self.together else self.members[0].name
 
 
 def left_out(subject: Subject, item: TaskItem | None) -> str:
@@ -85,6 +92,16 @@ def voters(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
             if member not in known:
                 found.setdefault(member, Subject(f"{member.name}{at}{number}", (member,)))
     return tuple(found.values())
+
+
+def answering(
+    subjects: Sequence[Subject], others: Sequence[Subject], item: TaskItem
+) -> list[Subject]:
+    """Whoever is measured on tasks of such items: the subjects that are not left out, and those of
+    ``others`` (the :func:`voters`) among whose answers one of them chooses."""
+    players = [subject for subject in subjects if not left_out(subject, item)]
+    serving = {m for one in players if one.together in (MAJORITY, BEST_OF) for m in one.members}
+    return [*players, *(one for one in others if one.members[0] in serving)]
 
 
 def answers(
@@ -136,11 +153,6 @@ def _alone(
     return [[next(replies) for _ in conversations] for _ in members]
 
 
-def mixture_of(subject: Subject, config: Config) -> Mixture:
-    """The mixture that a subject is. Raises ConfigError as :func:`mixture_from`."""
-    return mixture_from(config, subject.members)
-
-
 def _mixed(
     subject: Subject,
     conversations: Sequence[tuple[Message, ...]],
@@ -150,7 +162,9 @@ def _mixed(
     phase: str,
 ) -> list[Response | None]:
     """Proposers write by their own settings; the last answer as wanted."""
-    mixture = mixture_of(subject, place.config)
+    mixture = subject.mixture
+    if mixture is None:
+        raise ValueError(f"{subject.name} has no mixture")
     found: list[Response | None] = [None] * len(conversations)
     for want in dict.fromkeys(wants):
         mine = [at for at, one in enumerate(wants) if one == want]
@@ -192,13 +206,14 @@ def judges_from(config: Config, members: Sequence[Member]) -> tuple[Member, ...]
     """``evaluate.judges``, or everybody with the role judge where none are named."""
     if not config.evaluate.judges:
         return pool.judges(members)
-    known = named(config.evaluate.judges, members, "evaluate.judges")
-    return tuple(known[name] for name in dict.fromkeys(config.evaluate.judges))
+    return named_judges(config, members)
 
 
-def judges_at(place: Asking) -> tuple[Member, ...]:
-    """The judges of an evaluation: as they were at the start of the run, the same for everybody."""
-    return judges_from(place.config, place.ledger.members(0))
+def may_compare(judge: Member, config: Config) -> bool:
+    """Whether a judge can compare two answers by ``judge.protocol``; reward models score."""
+    if judge.engine == "reward" or config.judge.protocol not in ("reward", MOA):
+        return True
+    return config.judge.protocol == "reward" and judge.engine == "scripted"
 
 
 def _best(
@@ -220,7 +235,7 @@ def _best(
         )
         for at, turns in enumerate(conversations)
     ]
-    made = choose(groups, place, ask)
+    made = choose(groups, subject.judges, place, ask)
     return [None if one.at is None else replies[one.at][at] for at, one in enumerate(made)]
 
 
@@ -240,7 +255,9 @@ def candidate(name: str, reply: Response) -> Candidate:
     return Candidate(name, text, reply.request_id, reply.truncated, failed)
 
 
-def choose(groups: Sequence[Group], place: Asking, ask: Ask) -> list[Chosen]:
+def choose(
+    groups: Sequence[Group], judges: Sequence[Member], place: Asking, ask: Ask
+) -> list[Chosen]:
     """The best candidate of each group; candidates are named after the members that wrote them.
 
     With ``judge.protocol: moa``, or one judge who is no candidate, :func:`rank_by` ranks them.
@@ -248,7 +265,7 @@ def choose(groups: Sequence[Group], place: Asking, ask: Ask) -> list[Chosen]:
     ``aggregate``, and the largest share of duels won is best: judges of different severity count
     the same. Of equals one is drawn by the seed.
     """
-    config, judges = place.config, judges_at(place)
+    config = place.config
     names = {one.name for _, candidates in groups for one in candidates}
     outside = [judge for judge in judges if judge.name not in names]
     if config.judge.protocol == MOA:
@@ -266,6 +283,9 @@ def choose(groups: Sequence[Group], place: Asking, ask: Ask) -> list[Chosen]:
 def _ranked(
     judge: str, groups: Sequence[Group], members: Sequence[Member], ask: Ask, config: Config
 ) -> list[Sequence[float | None]]:
+    # A knockout finds the best alone: what it counts are the rounds won, byes among them.
+    reward = config.reward.model_copy(update={"ranking": "round_robin"})
+    config = config.model_copy(update={"reward": reward})
     found = rank_by(judge, groups, members, ask, config, place=(config.seed, "best_of"))
     return [one.scores for one in found.ranked]
 

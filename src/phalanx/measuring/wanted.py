@@ -6,26 +6,28 @@ Every fault is found before a model is loaded, and all of them are in one messag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from phalanx.collective.moa_reward import panel_from
 from phalanx.config import rules
 from phalanx.config.faults import did_you_mean
+from phalanx.config.mixing import MOA
 from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS, TaskKind
 from phalanx.errors import ConfigError, MissingPackage, PhalanxError
 from phalanx.identity import content_id
-from phalanx.measuring.contests import prepare
+from phalanx.measuring.contests import Prepared, prepare
 from phalanx.measuring.origins import NAME, Members, Origin, origin_of, with_members
 from phalanx.measuring.subjects import (
     BEST_OF,
-    MIXED,
     Subject,
+    answering,
     judges_from,
     left_out,
-    mixture_of,
+    may_compare,
     voters,
 )
 from phalanx.rows import SUFFIXES
@@ -69,6 +71,12 @@ class Tasks:
             task = known.get(word) or self._task(word)
             if task is None:
                 continue
+            file = self._file(word, _kind_of(word)) if word in known else None
+            if file is not None and str(file.absolute()) != task.source:
+                self.faults.append(
+                    f"--task {word}: evaluate.tasks has it with rows of its own ({task.source}), "
+                    f"and --data has {file.name}; give {word}={file}, or leave --data out"
+                )
             if task.name in found:
                 self.faults.append(f"--task: two tasks are named {task.name}")
             found[task.name] = self._limited(task)
@@ -101,20 +109,28 @@ class Tasks:
         return self._by_kind(word, kind)
 
     def _by_kind(self, name: str, kind: str) -> TaskSettings | None:
-        stems = dict.fromkeys((name, kind, *_STEMS.get(kind, ())))
-        if self.data is not None:
-            files = [self.data / f"{stem}{suffix}" for stem in stems for suffix in SUFFIXES]
-            for file in files:
-                if file.is_file():
-                    return _task(name, kind, str(file.absolute()))
+        if file := self._file(name, kind):
+            return _task(name, kind, str(file.absolute()))
         if kind in HUB and name == kind and self.data is None:
             return _task(name, kind, HUB[kind][0])
-        looked = f" (looked in {self.data} for {', '.join(stems)})" if self.data else ""
+        stems = ", ".join(_stems(name, kind))
+        looked = f" (looked in {self.data} for {stems})" if self.data else ""
         self.faults.append(
             f"--task {name}: no rows of kind {kind}{looked}; give them as {name}=FILE, or as "
             f"{name}.jsonl in the folder of --data"
         )
         return None
+
+    def _file(self, name: str, kind: str) -> Path | None:
+        """The file of a kind's rows in ``data``."""
+        if self.data is None:
+            return None
+        files = [self.data / f"{stem}{end}" for stem in _stems(name, kind) for end in SUFFIXES]
+        return next((file for file in files if file.is_file()), None)
+
+
+def _stems(name: str, kind: str) -> list[str]:
+    return [stem for stem in dict.fromkeys((name, kind, *_STEMS.get(kind, ()))) if stem]
 
 
 def _task(name: str, kind: str, source: str) -> TaskSettings:
@@ -135,10 +151,12 @@ class Wanted:
     """What is measured. ``config.evaluate.tasks`` are the tasks; ``items`` those that are scored.
 
     ``voters`` are members who answer as well because a collective chooses among their answers.
-    ``start`` has everybody at iteration 0, judges among them; ``members`` whoever is asked, with
-    the iteration that they are of. ``weights``: subject that votes -> member -> weight. ``rows``:
-    task -> content id of what is asked. ``learned``: instructions of the run that overlap items.
-    ``notes`` are shown before anybody is asked.
+    ``start`` has everybody at iteration 0; ``judges`` are those of them who judge, the same for
+    everybody, and empty where nothing is judged. ``members``: whoever is asked, with the iteration
+    that they are of. ``weights``: subject that votes -> member -> weight. ``rows``: task -> content
+    id of what is asked. ``baselines``: contest -> whom everybody meets. ``learned``: instructions
+    and demonstrations of the run, those that overlap items. ``notes`` are shown before anybody is
+    asked.
     """
 
     config: Config
@@ -150,10 +168,12 @@ class Wanted:
     limit: int | None = None
     against: str = ""
     start: tuple[Member, ...] = ()
+    judges: tuple[Member, ...] = ()
     members: tuple[tuple[int, Member], ...] = ()
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)
-    learned: Overlaps = field(default_factory=lambda: Overlaps(INSTRUCTIONS, 0))
+    baselines: dict[str, str] = field(default_factory=dict)
+    learned: tuple[Overlaps, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -186,6 +206,9 @@ def wanted(
     config = _with_tasks(with_members(origin.config, reader.bare), chosen)
     start = (*origin.versions[0], *reader.bare_members)
     items, faults = _items(chosen, config.seed)
+    judges, known = _judges(config, start)
+    subjects = [replace(s, judges=judges) if s.together == BEST_OF else s for s in subjects]
+    also = _voters(subjects, items)
     names = [subject.name for subject in subjects]
     if against and against not in names:
         faults.append(f"--against {against}: nobody of that name is measured; "
@@ -193,18 +216,21 @@ def wanted(
     faults += [
         *reader.faults,
         *given.faults,
-        *_nothing(subjects, reader, [*chosen, *others], given),
+        *_nothing(subjects, reader, [*chosen, *others], given, tasks),
         *(rules.faults(config, purpose="eval") if source is not None or reader.bare else ()),
-        *_unfit(subjects, items, chosen, config, start),
+        *_unfit(subjects, also, items, config),
         *_of_lm_eval(others, subjects),
     ]
-    rows = {name: content_id(some) for name, some in items.items()}
-    if not faults:
-        asked, faults = _contests(subjects, chosen, config, start)
-        rows |= asked
+    contests: list[Prepared] = []
+    if known:
+        faults += _unfit_to_choose(subjects, judges, config, start)
+    if known and not reader.faults:  # whoever plays and judges is known
+        contests, more = _contests(subjects, chosen, config, judges)
+        faults += more
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
-    also = voters(subjects)
+    rows = {name: content_id(some) for name, some in items.items()}
+    judged = contests or any(map(is_judged, chosen)) or any(s.judges for s in subjects)
     learned = _learned(origin, items, chosen)
     return Wanted(
         config=config,
@@ -216,13 +242,15 @@ def wanted(
         limit=limit,
         against=against,
         start=start,
+        judges=judges if judged else (),
         members=_asked(origin, subjects),
         weights={s.name: _weights(origin, s) for s in subjects if s.together},
-        rows=rows,
+        rows=rows | {made.task.name: made.inputs for made in contests} | _of_harness(others, limit),
+        baselines={made.task.name: made.facts["baseline"] for made in contests},
         learned=learned,
         notes=(
             *_notes(subjects, also, items, chosen, others),
-            *(learned.lines() if learned.found else ()),
+            *(line for one in learned for line in one.lines()),
         ),
     )
 
@@ -234,14 +262,20 @@ def _with_tasks(config: Config, tasks: Sequence[TaskSettings]) -> Config:
 
 
 def _nothing(
-    subjects: Sequence[Subject], reader: Members, tasks: Sequence[object], given: Tasks
+    subjects: Sequence[Subject],
+    reader: Members,
+    tasks: Sequence[object],
+    given: Tasks,
+    named: Sequence[str],
 ) -> list[str]:
-    """Faults of what is not there at all."""
+    """Faults of what is not there at all, and of what nothing reads."""
     faults = []
     if given.data is not None and not given.data.is_dir():
         faults.append(f"--data {given.data}: there is no such folder")
     if not subjects and not reader.faults:
         faults.append("nobody to measure: name --members, such as builtin:smollm2-135m")
+    if given.data is not None and not named:
+        faults.append(f"--data {given.data} is read for tasks of --task alone; name some there")
     if not tasks and not given.faults:
         faults.append("nothing to measure on: name --task, or list tasks in evaluate.tasks")
     return faults
@@ -263,23 +297,38 @@ def _items(
     return found, faults
 
 
+def _judges(config: Config, start: Sequence[Member]) -> tuple[tuple[Member, ...], bool]:
+    """Who judges, and whether all who are named are there (the rules say who is not)."""
+    try:
+        return judges_from(config, start), True
+    except ConfigError:
+        return (), False
+
+
+def _voters(
+    subjects: Sequence[Subject], items: Mapping[str, Sequence[TaskItem]]
+) -> tuple[Subject, ...]:
+    """The voters that some task asks."""
+    every = voters(subjects)
+    asked = [one for some in items.values() for one in answering(subjects, every, some[0])]
+    return tuple(one for one in every if one in asked)
+
+
 def _contests(
     subjects: Sequence[Subject],
     tasks: Sequence[TaskSettings],
     config: Config,
-    start: Sequence[Member],
-) -> tuple[dict[str, str], list[str]]:
-    """Content ids of what every contest reads, and what is wrong with it."""
-    found, faults = {}, []
+    judges: Sequence[Member],
+) -> tuple[list[Prepared], list[str]]:
+    """Every contest that can begin, and what is wrong with the others."""
+    found, faults = [], []
+    players = [one for one in subjects if not left_out(one, None)]
     for task in tasks:
         if task.kind in CONTESTS:
-            players = [one for one in subjects if not left_out(one, None)]
             try:
-                made = prepare(task, players, judges_from(config, start), config)
+                found.append(prepare(task, players, judges, config))
             except ConfigError as error:
                 faults.append(str(error))
-            else:
-                found[task.name] = made.inputs
     return found, faults
 
 
@@ -300,15 +349,33 @@ def _of_lm_eval(tasks: Sequence[str], subjects: Sequence[Subject]) -> list[str]:
         return [str(error)]
 
 
+def _of_harness(tasks: Sequence[str], limit: int | None) -> dict[str, str]:
+    """Content ids of what tasks of lm-eval ask, by the names of their rows."""
+    if not tasks:
+        return {}
+    from phalanx.measuring.lm_eval import lm_eval_rows, row_name
+
+    words = [task.removeprefix(LM_EVAL) for task in tasks]
+    names = [row_name(word) for word in words]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"{', '.join(twice)}: two files of one name; rename one")
+    return {row_name(word): lm_eval_rows(word, limit) for word in words}
+
+
 def _learned(
     origin: Origin, items: Mapping[str, Sequence[TaskItem]], tasks: Sequence[TaskSettings]
-) -> Overlaps:
-    """Instructions of the run that overlap the items: its members may have learned from them."""
+) -> tuple[Overlaps, ...]:
+    """What the run's members may have learned of the items; only where something overlaps."""
     every = [item for some in items.values() for item in some]
-    if not origin.instructions or origin.config.instructions.contamination == "off":
-        return Overlaps(INSTRUCTIONS, 0)
+    config, recruit = origin.config, origin.config.pool.recruit
+    if not origin.is_run or config.instructions.contamination == "off" or not every:
+        return ()
     texts = {one.id: one.user_turns for one in origin.instructions}
-    return overlaps(INSTRUCTIONS, texts, origin.config.instructions.source, tasks, every)
+    found = [overlaps(INSTRUCTIONS, texts, config.instructions.source, tasks, every)]
+    if recruit is not None and recruit.data != BUILTIN:
+        prompts = {one.id: (one.prompt,) for one in read_demonstrations(recruit.data)}
+        found.append(overlaps(DEMONSTRATIONS, prompts, recruit.data, tasks, every))
+    return tuple(one for one in found if one.found)
 
 
 def _asked(origin: Origin, subjects: Sequence[Subject]) -> tuple[tuple[int, Member], ...]:
@@ -330,51 +397,59 @@ def _weights(origin: Origin, subject: Subject) -> dict[str, float]:
 
 def _unfit(
     subjects: Sequence[Subject],
+    also: Sequence[Subject],
     items: Mapping[str, Sequence[TaskItem]],
-    tasks: Sequence[TaskSettings],
+    config: Config,
+) -> list[str]:
+    """Whoever answers and cannot be measured on a task: no likelihoods, nobody who could judge."""
+    faults = []
+    for name, some in items.items():
+        players = answering(subjects, also, some[0])
+        if some[0].match in BY_LIKELIHOOD:
+            behind = [s for s in players if not s.together and s.members[0].engine == "openai"]
+            faults += [
+                f"--members {one.name}: an endpoint gives no likelihood of a given text, which "
+                f"{name} is scored by; use kind truthfulqa, or leave one out"
+                for one in behind
+            ]
+        only = [one.name for one in players if config.evaluate.judges == [one.writer]]
+        if some[0].match == "judged" and only:
+            faults.append(
+                f"{name}: {', '.join(only)} has no judge but itself, and nobody judges an answer "
+                "of their own; name another in evaluate.judges"
+            )
+    return faults
+
+
+def _unfit_to_choose(
+    subjects: Sequence[Subject],
+    judges: Sequence[Member],
     config: Config,
     start: Sequence[Member],
 ) -> list[str]:
-    """Subjects that cannot be measured, or not on these tasks; nobody who could judge."""
-    faults = []
-    by_likelihood = [name for name, some in items.items() if some[0].match in BY_LIKELIHOOD]
-    for subject in subjects:
-        behind = any(member.engine == "openai" for member in subject.members)
-        if by_likelihood and behind and subject.together not in (MIXED, BEST_OF):
-            faults.append(
-                f"--members {subject.name}: an endpoint gives no likelihood of a given text, which "
-                f"{', '.join(by_likelihood)} is scored by; use kind truthfulqa, or leave one out"
-            )
-        if subject.together == MIXED:
-            try:
-                mixture_of(subject, config)
-            except ConfigError as error:
-                faults.append(f"--members {subject.name}: {error}")
-    judged = [task.name for task in tasks if is_judged(task)]
-    only = [
-        subject.name
-        for subject in subjects
-        if not subject.together and config.evaluate.judges == [subject.members[0].name]
-    ]
-    if judged and only:
-        faults.append(
-            f"{', '.join(judged)}: {', '.join(only)} has no judge but itself, and nobody judges an "
-            "answer of their own; name another in evaluate.judges"
-        )
-    contests = [task.name for task in tasks if task.kind in CONTESTS]
+    """Why the judges could not choose for ``best_of``."""
     choosing = [subject for subject in subjects if subject.together == BEST_OF]
-    if not contests and not choosing:
-        return faults
-    known = {member.name for member in start}
-    if not known.issuperset(config.evaluate.judges):
-        return faults  # the rules say so
-    judges = judges_from(config, start)
+    if not choosing:
+        return []
+    words = ", ".join(f"--members {subject.name}" for subject in choosing)
+    protocol = config.judge.protocol
+    if protocol == MOA:
+        try:
+            panel_from(config, start)
+        except ConfigError as error:
+            return [f"{words}: judge.protocol is moa, and {error}"]
+        return []
     if not judges:
-        words = ", ".join([*contests, *(subject.name for subject in choosing)])
-        faults.append(f"{words}: nobody judges; name members in evaluate.judges")
+        return [f"{words}: nobody judges; name members in evaluate.judges"]
+    faults = [
+        f"{words}: judge.protocol is {protocol!r}, by which {judge.name} (engine {judge.engine}) "
+        "cannot compare answers; set it to pairwise, rubric, expected or likelihood, or name "
+        "judges with engine: reward"
+        for judge in judges
+        if not may_compare(judge, config)
+    ]
     for subject in choosing:
-        names = [member.name for member in subject.members]
-        if judges and config.judge.protocol != "moa" and not _judged(names, judges):
+        if not _judged([member.name for member in subject.members], judges):
             faults.append(
                 f"--members {subject.name}: every judge is one of two members, and nobody judges "
                 "an answer of their own; name another in evaluate.judges"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,24 @@ from phalanx.errors import LedgerError
 from phalanx.evaluate import ask_members, ask_mixture
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import SUBJECT
 from phalanx.marking import record_answers
 from phalanx.measuring.contests import contest
 from phalanx.measuring.subjects import (
     BEST_OF,
     MAJORITY,
-    MIXED,
     Subject,
+    answering,
     candidate,
     choose,
-    judges_from,
     left_out,
-    mixture_of,
 )
 from phalanx.measuring.wanted import Wanted
+from phalanx.report.measured import sums
+from phalanx.report.measured_records import Sums
 from phalanx.tasks import TaskItem
 from phalanx.tasks.contamination import read_stored, stored
+from phalanx.tasks.equivalence import same
 from phalanx.types import Ask, Instruction, Member, Progress
 from phalanx.workshop import Workshop
 
@@ -53,28 +56,18 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """One subject on one task: every item is ``done`` (an answer was read), ``unreadable`` or
-    ``failed`` (there is no response, for a recorded reason)."""
-
-    subject: str
-    task: str
-    done: int
-    unreadable: int
-    failed: int
-
-    @property
-    def items(self) -> int:
-        return self.done + self.unreadable + self.failed
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What was measured by now, in this call and before; ``notes`` say what was left out."""
+    """What was measured by now, in this call and before; ``notes`` say what was left out.
+
+    ``verdicts`` are those of judges (contests, judged answers), ``unread`` those of them that are
+    none.
+    """
 
     folder: Path
     sums: tuple[Sums, ...]
     spent: Spent
+    verdicts: int = 0
+    unread: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -83,10 +76,13 @@ class Evaluated:
             sum(getattr(one, name) for one in self.sums)
             for name in ("done", "unreadable", "failed")
         )
-        return (
-            f"{done + unreadable + failed} answers: {done} read, {unreadable} unreadable, "
-            f"{failed} failed"
-        )
+        parts = []
+        if self.sums or not self.verdicts:
+            count = done + unreadable + failed
+            parts.append(f"{count} answers: {done} read, {unreadable} unreadable, {failed} failed")
+        if self.verdicts:
+            parts.append(f"{self.verdicts} verdicts, {self.unread} of them unreadable")
+        return "; ".join(parts)
 
 
 def measure_subjects(
@@ -115,6 +111,8 @@ def measure_subjects(
         workshop=workshop,
     ) as place:
         _record_wish(place, wish)
+        # What the folder had before is in its record; it decides nothing about what is asked now.
+        place = replace(place, config=wish.config)
         for note in wish.notes:
             place.progress.say(note)
         ask = place.ask(0)
@@ -128,13 +126,22 @@ def measure_subjects(
         for task in wish.contests:
             place.check_stop()
             players = [one for one in wish.subjects if not left_out(one, None)]
-            contest(task, players, judges_from(config, place.ledger.members(0)), place)
+            contest(task, players, wish.judges, place)
         for name in wish.lm_eval:
             place.check_stop()
             _by_lm_eval(name, wish, place)
         place.ledger.put("evaluated:0", "yes")
         place.ledger.put("finished", now())
-        return Evaluated(folder, tuple(sums(place.ledger)), spent(place), wish.notes)
+        games = "SELECT count(*) AS n, sum(value IS NULL) AS unread FROM games"
+        (verdicts,) = place.ledger.query(games)
+        return Evaluated(
+            folder,
+            sums(place.ledger, config),
+            spent(place),
+            verdicts["n"],
+            verdicts["unread"] or 0,
+            wish.notes,
+        )
 
 
 # The record --------------------------------------------------------------------------------------
@@ -167,55 +174,67 @@ def _record_wish(place: Asking, wish: Wanted) -> None:
     ledger = place.ledger
     every = list(dict.fromkeys([*((0, one) for one in wish.start), *wish.members]))
     facts = {f"rows:{task}": key for task, key in wish.rows.items()}
-    facts |= {f"rows:{task}": f"limit {wish.limit}" for task in wish.lm_eval}
     facts |= {f"files:{one.key}": content_id(one, _files_of(one)) for _, one in every}
+    facts |= {f"{SUBJECT}{one.name}": _written(one, wish) for one in (*wish.subjects, *wish.voters)}
+    facts |= {f"baseline:{task}": name for task, name in wish.baselines.items()}
+    if wish.judges:
+        facts["judges"] = ", ".join(judge.name for judge in wish.judges)
     for name, value in facts.items():
-        if ledger.get(name) not in (None, value):
-            kind, _, what = name.partition(":")
-            words = f"the rows of task {what}" if kind == "rows" else f"the files of {what}"
-            raise LedgerError(
-                f"{place.folder} has measured other things: {words}, or how many are asked, have "
-                "changed since; restore them, or choose another folder with --out"
-            )
+        before = ledger.get(name)
+        if before not in (None, value):
+            raise LedgerError(f"{place.folder} {_changed(name, before, value)} folder with --out")
     names = [*json.loads(ledger.get("subjects") or "[]"), *(one.name for one in wish.subjects)]
     names += [one.name for one in wish.voters]
     pool = [*json.loads(ledger.get("pool_order") or "[]"), *(one.name for _, one in every)]
     facts["subjects"] = canonical_json(list(dict.fromkeys(names)))
     facts["pool_order"] = canonical_json(list(dict.fromkeys(pool)))
     facts["config"] = place.config.model_dump_json()
-    if wish.learned.found:
-        found = [one for before in read_stored(ledger.get("contamination")) for one in before.found]
-        found = list(dict.fromkeys([*found, *wish.learned.found]))
-        facts["contamination"] = stored([replace(wish.learned, found=tuple(found))])
-    if wish.against:
-        facts["against"] = wish.against
+    if wish.learned:
+        known = {one.what: one for one in read_stored(ledger.get("contamination"))}
+        for one in wish.learned:
+            found = known[one.what].found if one.what in known else ()
+            known[one.what] = replace(one, found=tuple(dict.fromkeys([*found, *one.found])))
+        facts["contamination"] = stored(list(known.values()))
+    facts["against"] = wish.against
     ledger.grow(facts, every)
+
+
+def _written(subject: Subject, wish: Wanted) -> str:
+    """Of whom a subject is made, for the ledger: two that differ must not share a name."""
+    mixture = subject.mixture
+    return canonical_json(
+        {
+            "together": subject.together,
+            "members": [member.key for member in subject.members],
+            "weights": wish.weights[subject.name] if subject.together == MAJORITY else {},
+            "layers": [[m.key for m in layer] for layer in mixture.layers] if mixture else [],
+            "aggregator": mixture.aggregator.key if mixture else "",
+        }
+    )
+
+
+def _changed(name: str, before: str, now_: str) -> str:
+    """What is not the same as it was in a folder, and what to do."""
+    kind, _, what = name.partition(":")
+    if kind == "subject":
+        had, has = (", ".join(json.loads(text)["members"]) for text in (before, now_))
+        words = f"were {had} and are now {has}" if had != has else "have other weights or places"
+        return (
+            f"has measured another {what}: its members {words}; of a run name the iteration "
+            f"({what.partition('@')[0]}@N), or choose another"
+        )
+    if kind in ("judges", "baseline"):
+        words = "its judges" if kind == "judges" else f"the baseline of task {what}"
+        return f"has {words} ({before}), who cannot change ({now_}); restore, or choose another"
+    words = f"the rows of task {what}" if kind == "rows" else f"the files of {what}"
+    return (
+        f"has measured other things: {words}, or how many are asked, have changed since; restore "
+        "them, or choose another"
+    )
 
 
 def _files_of(member: Member) -> list[str]:
     return hashes([member.base.removeprefix("script:"), *adapter_files(member.adapter)])
-
-
-def sums(ledger: Ledger) -> list[Sums]:
-    """What became of every item, by subject and task."""
-    rows = ledger.query(
-        "SELECT e.member, e.task, sum(e.readable) AS done, sum(NOT e.readable AND "
-        "(r.id IS NULL OR r.status = 'failed')) AS failed, count(*) AS items "
-        "FROM evaluations e LEFT JOIN responses r ON r.id = e.response "
-        "GROUP BY e.member, e.task ORDER BY e.task, e.member"
-    )
-    order = {name: at for at, name in enumerate(json.loads(ledger.get("subjects") or "[]"))}
-    rows.sort(key=lambda row: order.get(row["member"], len(order)))
-    return [
-        Sums(
-            row["member"],
-            row["task"],
-            done=row["done"],
-            unreadable=row["items"] - row["done"] - row["failed"],
-            failed=row["failed"],
-        )
-        for row in rows
-    ]
 
 
 # Asking ------------------------------------------------------------------------------------------
@@ -227,16 +246,15 @@ def _items_for(wish: Wanted, subject: Subject) -> list[TaskItem]:
 
 def _ask_everybody(place: Asking, wish: Wanted, ask: Ask) -> None:
     """Members and mixtures, task by task: what a task has is recorded before the next begins."""
-    alone = [one for one in (*wish.subjects, *wish.voters) if not one.together]
-    named = [(subject.name, subject.members[0]) for subject in alone]
     for items in wish.items.values():
         place.check_stop()
+        players = answering(wish.subjects, wish.voters, items[0])
+        named = [(one.name, one.members[0]) for one in players if not one.together]
         answered = ask_members(named, items, ask, place.config)
-        for subject in wish.subjects:
-            if subject.together == MIXED and not left_out(subject, items[0]):
-                mixture = mixture_of(subject, place.config)
-                answered += ask_mixture(subject.name, mixture, items, ask, place.config)
-        record_answers(answered, ask, place.ledger, place.config, iteration=0)
+        for one in players:
+            if one.mixture is not None:
+                answered += ask_mixture(one.name, one.mixture, items, ask, place.config)
+        record_answers(answered, ask, place.ledger, place.config, iteration=0, judges=wish.judges)
 
 
 def _by_lm_eval(name: str, wish: Wanted, place: Asking) -> None:
@@ -254,6 +272,8 @@ def _rows_of(place: Asking, wish: Wanted, subject: Subject) -> dict[tuple[str, s
     names = {one.members[0]: one.name for one in (*wish.voters, *wish.subjects) if not one.together}
     found: dict[tuple[str, str], list[Row]] = {}
     for member in subject.members:
+        if member not in names:  # no task that this collective has a part in asks anybody
+            continue
         rows = place.ledger.query(
             "SELECT * FROM evaluations WHERE iteration = 0 AND member = ?", (names[member],)
         )
@@ -273,7 +293,7 @@ def _votes(place: Asking, wish: Wanted, subject: Subject) -> list[Row]:
     for item in _items_for(wish, subject):
         rows = dict(zip(weights, cast[item.task, item.id], strict=True))
         given = {name: row["answer"] if row["readable"] else "" for name, row in rows.items()}
-        won = winning_answer(given, weights)
+        won = winning_answer(given, weights, same if item.match == "math" else eq)
         first = next((rows[name] for name, answer in given.items() if answer and answer == won), {})
         row = first or next(iter(rows.values()))
         made.append(_as(subject, row, "" if won else "no vote", place.config))
@@ -295,7 +315,7 @@ def _best(place: Asking, wish: Wanted, subject: Subject, ask: Ask) -> list[Row]:
         ]
         groups.append((Instruction(item.id, item.instruction, item.domain), written))
     made = []
-    for item, chosen in zip(items, choose(groups, place, ask), strict=True):
+    for item, chosen in zip(items, choose(groups, subject.judges, place, ask), strict=True):
         mine = rows[item.task, item.id]
         reason = "" if chosen.at is not None else chosen.reason
         made.append(_as(subject, mine[chosen.at or 0], reason, place.config))

@@ -27,12 +27,13 @@ from phalanx.report.records import (
 from phalanx.report.scores import evaluation
 from phalanx.report.servers import endpoints, written_scores
 from phalanx.report.underway import progress
+from phalanx.report.warnings import one_verdicts
+from phalanx.tasks import equivalence
 from phalanx.tasks.contamination import read_stored
+from phalanx.tasks.items import is_voted
 
 __all__ = ["RunFacts", "gather"]
 
-# Their answers are run, checked or a mass of probability: nothing that two members could agree on.
-_UNVOTED = ("humaneval", "ifeval", "truthfulqa_mc2")
 _ORDER = ("recruit", "answer", "judge", "train", "evaluate")
 
 
@@ -84,7 +85,13 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
             seed=seed,
             weights_before=_weights(lines, "start"),
             weights_after=_weights(lines, "value"),
-            unvoted=[task.name for task in config.evaluate.tasks if task.kind in _UNVOTED],
+            unvoted=[
+                task.name
+                for task in config.evaluate.tasks
+                if not is_voted(task.kind, task.match)
+                or (task.kind == "math" and not equivalence.is_there())
+            ],
+            maths=[task.name for task in config.evaluate.tasks if task.kind == "math"],
         ),
         times=_times(ledger),
         examples=examples(ledger, ranked=moaa is not None),
@@ -92,6 +99,7 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
         written_scores=written_scores(ledger),
         moaa=moaa,
         overlaps=read_stored(ledger.get("contamination")),
+        one_verdicts=one_verdicts(ledger),
     )
 
 
@@ -105,7 +113,9 @@ def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
         times=joined_times(facts.times),
         found=found_in(ledger, config),
         contests=tuple(contests(ledger, config.seed)),
-        measured=measured(ledger, config, ledger.get("against")) if facts.method == EVAL else None,
+        measured=measured(ledger, config, ledger.get("against") or None)
+        if facts.method == EVAL
+        else None,
         tested=tested_in(ledger, config),
     )
 

@@ -36,7 +36,8 @@ class TaskScore:
     whole: another number where an item can be partly right. Items without a response, or whose
     request failed, are ``failed``; those whose response could not be read are ``unreadable``; both
     count as wrong. ``reasons`` counts why (a tie of likelihoods is one). ``characters`` is the mean
-    length of the responses as they were written, None where nothing was.
+    length of the responses as they were written, None where nothing was. ``cut`` counts those that
+    ended at the limit of new tokens, ``cut_unread`` by reason those of them that could not be read.
 
     Of several samples all of this but ``score`` is of the first one; ``later`` counts the items of
     which another failed or could not be read (and is wrong).
@@ -53,6 +54,8 @@ class TaskScore:
     failed: int
     reasons: dict[str, int]
     characters: float | None
+    cut: int = 0
+    cut_unread: dict[str, int] = field(default_factory=dict)
     later: int = 0
 
 
@@ -130,11 +133,12 @@ class Measured:
     """Everything measured by one evaluation.
 
     ``kinds``: task -> the benchmark that it is, "" for rows of one's own. ``common`` are the tasks
-    that every subject has, ``missing`` the (subject, task) that nobody measured.
+    that every subject has, ``max_new_tokens`` is how long a response may be, ``missing`` the (subject, task) that nobody measured.
     """
 
     subjects: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    max_new_tokens: int = 0
     kinds: dict[str, str] = field(default_factory=dict)
     judged: tuple[str, ...] = ()
     sampled: dict[str, int] = field(default_factory=dict)

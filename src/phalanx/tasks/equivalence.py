@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +31,14 @@ _NAMES = str.maketrans({"$": "", " ": "", "\n": "", "\t": ""})
 Verdict = Literal["equal", "different", "time limit", "fault"]
 
 
+def is_there() -> bool:
+    """Whether math-verify is installed."""
+    return importlib.util.find_spec("math_verify") is not None
+
+
 def require() -> None:
     """Raises MissingPackage where math-verify is not installed."""
-    if importlib.util.find_spec("math_verify") is None:
+    if not is_there():
         raise MissingPackage("math-verify", "math", "comparing mathematical answers")
 
 
@@ -55,6 +61,12 @@ def compare(gold: str, answer: str, seconds: float = SECONDS) -> Verdict:
     if "fault" in reply:
         return "fault"
     return "equal" if reply["equal"] else "different"
+
+
+@lru_cache(maxsize=65536)
+def same(one: str, other: str) -> bool:
+    """Whether two answers are equal, as :func:`compare` has it; remembered."""
+    return compare(one, other) == "equal"
 
 
 def _bare(latex: str) -> str:

@@ -13,6 +13,17 @@ BY_LIKELIHOOD: frozenset[Match] = frozenset({"mc1", "mc2"})
 """Matches that read the likelihood of each choice, not a written response."""
 CHECKED: frozenset[Match] = frozenset({"code", "ifeval"})
 """Matches that run or check the response; such items have no answer."""
+UNVOTED: frozenset[Match] = CHECKED | {"mc2", "judged", "contains"}
+"""Matches whose answers are run, checked, judged, a mass of probability, or any text that holds the
+gold one: nothing that members could agree on."""
+_OF_KIND: dict[str, Match] = {
+    "humaneval": "code", "ifeval": "ifeval", "truthfulqa_mc2": "mc2", "com2": "judged",
+}  # fmt: skip
+
+
+def is_voted(kind: str, match: str) -> bool:
+    """Whether members can vote on the answers of a task with these settings."""
+    return (_OF_KIND.get(kind, "") if kind else match) not in UNVOTED
 
 
 @dataclass(frozen=True, slots=True)
