@@ -68,15 +68,23 @@ def line(subject: str, task: str, item: str, score: float, **columns: Any) -> di
     }  # fmt: skip
 
 
-def respond(ledger: Ledger, rows: Sequence[dict[str, Any]], texts: dict[str, str]) -> None:
-    """A response behind each row; one of the reason "timeout" failed."""
+def respond(
+    ledger: Ledger,
+    rows: Sequence[dict[str, Any]],
+    texts: dict[str, str],
+    cut: Sequence[str] = (),
+) -> None:
+    """A response behind each row; of the reason "timeout" it failed, to items ``cut`` it ended at
+    the limit of new tokens."""
     member, want = Member("ada", "builtin:smollm2-135m"), Sampling()
     batch = []
     for row in rows:
         request = Request(row["response"], member, (Message("user", "?"),), want, "evaluate")
         failed = Failure("timeout", "too slow") if row["reason"] == "timeout" else None
         text = None if failed else texts.get(row["task"], "four")
-        batch.append((request, Response(request.id, text=text, error=failed), 1))
+        ended = "length" if row["item"] in cut else ""
+        reply = Response(request.id, text=text, finish_reason=ended, error=failed)
+        batch.append((request, reply, 1))
     ledger.record_responses(0, "evaluate", batch, 1.0)
     ledger.add_seconds(0, "evaluate", 12.5, len(batch))
 

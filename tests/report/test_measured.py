@@ -167,6 +167,50 @@ def test_where_nothing_varies_no_interval_is_without_width(tmp_path):
     assert found.paired[1].interval == tango(0, 0, 6)
 
 
+def test_answers_that_were_cut_off_are_counted_and_warned_of(tmp_path):
+    rows = marks("a", "sums", "?" * 7 + "10!") + marks("b", "sums", "1" * 10)
+    settings = fixture_eval.config([task("sums")])
+    with fixture_eval.start(tmp_path / "eval", settings) as ledger:
+        ledger.record_evaluation(rows)
+        fixture_eval.respond(ledger, rows[:10], {}, cut=[f"{n:03}" for n in range(6)])
+        fixture_eval.respond(ledger, rows[10:], {}, cut=["000"])
+        facts = gather(ledger)
+    a, b = facts.measured.scores
+    assert (a.unreadable, a.failed, a.cut, a.cut_unread) == (7, 1, 6, {"no number": 6})
+    assert (b.cut, b.cut_unread) == (1, {})
+    most = settings.evaluate.max_new_tokens
+    for shown in (" ".join(printed(summary(facts)).split()), Page(html.render(facts)).text,
+                  markdown.render(facts)):  # fmt: skip
+        assert "most answers of a could not be read, or failed (8 of 10 on sums, 6 cut" in shown
+        assert "most answers of b" not in shown
+        assert "7 no number (6 cut off), 1 timeout" in shown
+        assert f"raise evaluate.max_new_tokens (now {most})" in shown
+
+
+def test_a_judge_of_one_verdict_is_warned_of(tmp_path):
+    def verdicts(judge, values):
+        known = {"iteration": 0, "task": "com2", "member": "a", "rival": "", "judge": judge,
+                 "game": "gold", "domain": "", "reason": "", "length": 4, "rival_length": 2,
+                 "response": "", "request": ""}  # fmt: skip
+        return [{**known, "item": str(n), "value": value, "label": "yes" if value else "no"}
+                for n, value in enumerate(values)]  # fmt: skip
+
+    with fixture_eval.start(tmp_path / "e", fixture_eval.config()) as ledger:
+        ledger.record_games(verdicts("bob", [1.0] * 10) + verdicts("cy", [0.0] * 9 + [1.0]))
+        ledger.record_games(verdicts("few", [1.0] * 9) + verdicts("sad", [0.0] * 12))
+        facts = gather(ledger)
+    text = " ".join(printed(summary(facts)).split())
+    assert "Warning: bob said yes to all 10 answers of com2" in text
+    assert "Warning: sad said no to all 12 answers of com2" in text
+    assert text.count("Warning:") == 2
+
+
+def test_where_all_are_equal_on_dev_nobody_is_best(tmp_path):
+    rows = [row for name in "ab" for row in marks(name, "x", "???", split="dev")]
+    rows += [line(name, "x", "t", name == "b") for name in "ab"]
+    assert measure(tmp_path, rows, [task("x")]).best is None
+
+
 def test_one_item_says_little(tmp_path):
     rows = [*marks("a", "x", "1"), *marks("a", "y", "10"), *marks("b", "x", "1"),
             *marks("b", "y", "10")]  # fmt: skip

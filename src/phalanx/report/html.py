@@ -19,6 +19,7 @@ from phalanx.report.moaa_views import mixture_examples, sections
 from phalanx.report.moaa_words import Section
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines, repeatability
+from phalanx.report.warnings import warnings
 
 _HERE = Path(__file__).parent
 _SECTIONS = (
@@ -75,6 +76,7 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "name": words.run_name(facts),
         "subtitle": _subtitle(facts),
         "state_note": _state_note(facts),
+        "warnings": warnings(facts),
         "sections": _contents(facts, own),
         "moaa_sections": own,
         "measured_plot": plots.measured_plot(facts.measured) if facts.measured else None,

@@ -12,6 +12,7 @@ from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.views import paired_tests
+from phalanx.report.warnings import warnings
 from phalanx.report.words import (
     DROP_WORDS,
     STATUS_WORDS,
@@ -37,6 +38,7 @@ def render(facts: RunFacts) -> str:
     """Headline, accuracy by domain and by member, reputations, pairs, and how to read them."""
     measured = facts.evaluation
     parts = [f"# {run_name(facts)}", ""]
+    parts += [line for one in warnings(facts) for line in (f"> {_safe(one)}", "")]
     parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
     if facts.moaa or facts.command:
         own = command_sections(facts) if facts.command else sections(facts)

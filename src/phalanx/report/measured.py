@@ -32,6 +32,7 @@ from phalanx.statistics.paired import detectable, detectable_mean, mean_test, pa
 from phalanx.statistics.scores import difference_interval, mean_of_parts, score_interval
 
 _AT = re.compile(r"^(?P<name>.+)@(?P<iteration>\d+)$")
+_EQUAL = 1e-12  # means of the same scores, in another order
 _KS = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -44,6 +45,7 @@ class _Row:
     trouble: str  # "", "unreadable" or "failed"
     reason: str
     characters: int | None
+    cut: bool  # at the limit of new tokens
 
 
 @dataclass
@@ -74,6 +76,7 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
     return Measured(
         subjects=rows.subjects,
         tasks=rows.tasks,
+        max_new_tokens=config.evaluate.max_new_tokens,
         kinds={name: settings[name].kind if name in settings else "" for name in rows.tasks},
         judged=tuple(
             name for name, task in settings.items() if name in rows.tasks and is_judged(task)
@@ -121,14 +124,15 @@ def _read(ledger: Ledger, config: Config) -> _Rows:
     found = _Rows()
     for row in ledger.iterate(
         "SELECT e.member, e.task, e.item, e.domain, e.split, e.correct, e.readable, e.score, "
-        "e.reason, e.response, length(r.text) AS characters "
+        "e.reason, e.response, length(r.text) AS characters, "
+        "r.finish_reason = 'length' AS cut "
         "FROM evaluations e LEFT JOIN responses r ON r.id = e.response ORDER BY e.task, e.item"
     ):
         failed = not row["response"] or row["reason"] in kinds
         trouble = "" if row["readable"] else "failed" if failed else "unreadable"
         found.of.setdefault((row["member"], row["task"]), {})[row["item"]] = _Row(
             row["score"], row["correct"], row["domain"] or "", row["split"], trouble,
-            row["reason"] or "", row["characters"],
+            row["reason"] or "", row["characters"], bool(row["cut"]),
         )  # fmt: skip
     named = json.loads(ledger.get("subjects") or ledger.get("pool_order") or "[]")
     configured = [task.name for task in config.evaluate.tasks]
@@ -159,6 +163,10 @@ def _score(subject: str, task: str, domain: str, rows: Mapping[str, _Row], seed:
         reasons=dict(
             Counter(row.reason or "no reason given" for row in rows.values() if row.trouble)
             .most_common()
+        ),
+        cut=sum(row.cut for row in rows.values()),
+        cut_unread=dict(
+            Counter(row.reason for row in rows.values() if row.cut and row.trouble == "unreadable")
         ),
         characters=sum(written) / len(written) if written else None,
         later=sum(bool(row.reason) and not row.trouble for row in rows.values()),
@@ -309,8 +317,8 @@ def _passes(
 
 
 def _best(rows: _Rows, common: Sequence[str], seed: int) -> Picked | None:
-    """Chosen on dev, reported on test; of equals the one named first. None with one subject, or
-    where a task that all have lacks a split."""
+    """Chosen on dev, reported on test; of equals the one named first. None with one subject,
+    where a task that all have lacks a split, and where all are equal on dev."""
     split = {
         name: {
             subject: {t: list(rows.scores(subject, t, name).values()) for t in common}
@@ -322,6 +330,8 @@ def _best(rows: _Rows, common: Sequence[str], seed: int) -> Picked | None:
     if len(rows.subjects) < 2 or not every or not all(every):
         return None
     levels = {s: _plain_mean(tasks) for s, tasks in split["dev"].items()}
+    if max(levels.values()) - min(levels.values()) < _EQUAL:
+        return None
     name = max(rows.subjects, key=lambda subject: levels[subject])
     place = derive_seed("report best", seed, name)
     test, interval = mean_of_parts(split["test"][name], score_interval, place)

@@ -133,7 +133,8 @@ class Measured:
     """Everything measured by one evaluation.
 
     ``kinds``: task -> the benchmark that it is, "" for rows of one's own. ``common`` are the tasks
-    that every subject has, ``max_new_tokens`` is how long a response may be, ``missing`` the (subject, task) that nobody measured.
+    that every subject has, ``missing`` the (subject, task) that nobody measured;
+    ``max_new_tokens`` is how long a response may be.
     """
 
     subjects: tuple[str, ...] = ()

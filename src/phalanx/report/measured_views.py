@@ -77,6 +77,11 @@ def _scores(measured: Measured) -> Section:
     if measured.missing:
         gone = ", ".join(f"{subject} on {task}" for subject, task in measured.missing)
         lines.append(f"Not measured: {gone}. Means are of the tasks that all have.")
+    if cut := sum(sum(one.cut_unread.values()) for one in measured.scores):
+        lines.append(
+            f"{plural(cut, 'answer')} that could not be read had been cut off: raise "
+            f"evaluate.max_new_tokens (now {measured.max_new_tokens:,})."
+        )
     tables = _overview(measured) if len(measured.common) > 1 else []
     many = len(measured.scores) > _ROWS
     tables += [_task(measured, task, detail=many and bool(tables)) for task in measured.tasks]
@@ -111,19 +116,18 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     header = _header(measured, task)
     whole = "over half %" if task.startswith("lm-eval:") else "wholly right %"
     whole = "% right" if kind == "truthfulqa_mc2" else whole
-    headers = ("subject", "n", header, "95 %", "unreadable", "failed")
+    cut = any(one.cut for one in scores)
+    headers = ("subject", "n", header, "95 %", "unreadable", *(("cut",) if cut else ()), "failed")
     headers += ((whole,) if partly else ()) + (("characters",) if judged else ())
     rows = []
     for one in scores:
         row = (one.subject, f"{one.n:,}", percent(one.score), span(one.interval),
-               share_of(one.unreadable, one.n), f"{one.failed:,}")  # fmt: skip
+               share_of(one.unreadable, one.n), *((f"{one.cut:,}",) if cut else ()),
+               f"{one.failed:,}")  # fmt: skip
         row += (percent(one.whole),) if partly else ()
         length = "–" if one.characters is None else f"{one.characters:,.0f}"
         rows.append(row + ((length,) if judged else ()))
-    reasons: Counter[str] = Counter()
-    for one in scores:
-        reasons.update(one.reasons)
-    notes = [f"Counted as wrong: {counted(dict(reasons.most_common()))}."] if reasons else []
+    notes = [why] if (why := _reasons(scores)) else []
     later = sum(one.later for one in scores) if task in measured.sampled else 0
     if later:
         notes.append(
@@ -133,6 +137,17 @@ def _task(measured: Measured, task: str, *, detail: bool) -> TableView:
     notes += [_JUDGED] if judged else []
     title = task if kind in ("", task) else f"{task} ({kind})"
     return TableView(title, headers, tuple(rows), " ".join(notes), left=(0,), detail=detail)
+
+
+def _reasons(scores: Sequence[TaskScore]) -> str:
+    """``Counted as wrong: 7 no number (7 cut off), 1 timeout.``; "" where nothing was."""
+    reasons: Counter[str] = Counter()
+    cut: Counter[str] = Counter()
+    for one in scores:
+        reasons.update(one.reasons)
+        cut.update(one.cut_unread)
+    ended = {reason: f"{reason} ({cut[reason]:,} cut off)" for reason in cut}
+    return f"Counted as wrong: {counted(dict(reasons.most_common()), ended)}." if reasons else ""
 
 
 def _header(measured: Measured, task: str) -> str:

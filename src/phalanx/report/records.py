@@ -337,6 +337,16 @@ class EndpointFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class OneVerdict:
+    """A judge that said ``label`` to all ``count`` answers of a task that it compared with gold."""
+
+    task: str
+    judge: str
+    label: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """Everything that the summary, the page and ``status`` show of one run."""
 
@@ -376,3 +386,4 @@ class RunFacts:
     """What only the work of ``eval`` has."""
     tested: Tested | None = None
     """What only the work of ``judge-bench`` has."""
+    one_verdicts: tuple[OneVerdict, ...] = ()

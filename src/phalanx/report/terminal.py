@@ -19,6 +19,7 @@ from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
 from phalanx.report.views import paired_tests
+from phalanx.report.warnings import warnings
 from phalanx.report.words import (
     AGREES,
     DROP_WORDS,
@@ -78,6 +79,7 @@ class _Page:
 
 def _summary(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
+    yield from (Text(line, style="bold") for line in warnings(facts))
     if not facts.progress.finished:
         yield from _state_lines(facts)
     if facts.found:

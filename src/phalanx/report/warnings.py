@@ -1,0 +1,49 @@
+"""What makes a measurement worthless, for the top of a summary, whatever else stands below."""
+
+from __future__ import annotations
+
+from phalanx.ledger import Ledger
+from phalanx.report.measured_records import Measured
+from phalanx.report.records import OneVerdict, RunFacts
+
+_LEAST = 10  # verdicts that may be alike by chance
+_MOST = 0.5  # share of items without a readable answer
+
+
+def one_verdicts(ledger: Ledger) -> tuple[OneVerdict, ...]:
+    """Judges of answers beside the gold ones that said the same to all of them."""
+    rows = ledger.query(
+        "SELECT task, judge, min(label) AS label, count(*) AS n FROM games "
+        "WHERE game LIKE 'gold%' AND value IS NOT NULL GROUP BY task, judge "
+        "HAVING min(value) = max(value) AND count(*) >= ? ORDER BY task, judge",
+        (_LEAST,),
+    )
+    return tuple(OneVerdict(row["task"], row["judge"], row["label"], row["n"]) for row in rows)
+
+
+def warnings(facts: RunFacts) -> list[str]:
+    """One sentence for each subject that was mostly not read, and each judge of one verdict."""
+    found = _unread(facts.measured) if facts.measured else []
+    return found + [
+        f"Warning: {one.judge} said {one.label} to all {one.count:,} answers of {one.task} that it "
+        "judged. Such a judge measures nothing: name others in evaluate.judges."
+        for one in facts.one_verdicts
+    ]
+
+
+def _unread(measured: Measured) -> list[str]:
+    found = []
+    for subject in measured.subjects:
+        places = []
+        for one in measured.scores:
+            bad = one.unreadable + one.failed
+            if one.subject == subject and bad > _MOST * one.n:
+                cut = sum(one.cut_unread.values())
+                ended = f", {cut:,} cut off" if cut else ""
+                places.append(f"{bad:,} of {one.n:,} on {one.task}{ended}")
+        if places:
+            found.append(
+                f"Warning: most answers of {subject} could not be read, or failed "
+                f"({'; '.join(places)}). That score says nothing of what {subject} knows."
+            )
+    return found
