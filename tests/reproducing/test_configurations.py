@@ -102,14 +102,17 @@ def test_a_pool_and_settings_of_the_user(tmp_path):
     wish = Wish("sparta", data=data, pool=pool, overrides=("match.duels=6", "iterations=2"))
     longer = replace(wish, columns=("medqa",), overrides=("evaluate.max_new_tokens=9",))
     made = study(load_paper("sparta"), longer)
-    asked = list(changed(made, made.runs["full-medqa"]))
+    medqa = made.runs["full-medqa"]
+    asked = list(changed(made, medqa, medqa.config))
     assert asked == [("evaluate.max_new_tokens", 9, 512)], "512 is what every run here has"
     made = study(load_paper("sparta"), wish)
     run = made.runs["no-reputation-medqa"]
-    assert {key: value for key, value, _ in changed(made, run)} == {
+    assert {key: value for key, value, _ in changed(made, run, run.config)} == {
         "match.duels": 6, "iterations": 2,
     }  # fmt: skip
-    assert {usual for key, _, usual in changed(made, run) if key == "match.duels"} == {1000}
+    assert {usual for key, _, usual in changed(made, run, run.config) if key == "match.duels"} == {
+        1000
+    }
     assert [m.name for m in made.runs["pool-4-medqa"].config.pool.members] == [
         "ada", "bob", "cora", "dan",
     ]  # fmt: skip
@@ -128,6 +131,20 @@ def test_parts_that_nobody_plays_are_named(tmp_path):
     made = study(load_paper("moaa"), Wish("moaa", pool=pool, data=write_data(tmp_path / "data")))
     assert not made.runs
     assert "the pool has no wizardlm, gemma27" in made.absent["main", 0, "arena_hard"]
+
+
+def test_a_recruit_plays_no_part(tmp_path):
+    parts = ("wizardlm", "gemma27", "qwen72", "llama70", "qwen110")
+    pool = tmp_path / "pool.yaml"
+    members = "".join(f"  - {{name: {name}, engine: scripted}}\n" for name in parts)
+    pool.write_text(
+        f"base: builtin:smollm2-135m\nmembers:\n{members}"
+        "recruit: {data: builtin:skills, specialists: {llama8: [kinds]}}\n"
+    )
+    wish = Wish("moaa", "main", pool=pool, data=write_data(tmp_path / "data"))
+    made = study(load_paper("moaa"), wish)
+    assert not made.runs
+    assert "the pool has no llama8" in made.absent["main", 0, "mt_bench"]
 
 
 def test_all_faults_are_in_one_message_each_once(tmp_path):

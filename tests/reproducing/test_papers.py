@@ -27,6 +27,7 @@ def test_every_word_of_a_paper_leads_somewhere(name):
                 used.add(row.arm)
                 assert row.arm in paper.arms
                 assert row.take in (BEST_INITIAL, BEST_ALIGNED) or row.take.count("@") == 1
+        assert all(test.arm in paper.arms for test in table.tests)
     assert used == set(paper.arms)
     assert len({table.id for table in paper.tables}) == len(paper.tables)
 

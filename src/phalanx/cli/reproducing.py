@@ -68,6 +68,13 @@ def reproduce(
         markup=False,
         soft_wrap=True,
     )
+    if made.refused:
+        out.print(
+            f"{len(made.refused)} have no room on {machine or 'this machine'}, and their commands "
+            "are comments: plan.md says why",
+            markup=False,
+            soft_wrap=True,
+        )
     if lacking := made.num_lacking:
         out.print(f"{lacking} more cells lack something: README.md says what", markup=False)
     if made.num_filled < made.num_able:

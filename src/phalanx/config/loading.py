@@ -223,7 +223,7 @@ def moved_override(text: str, change: Callable[[str], str]) -> str:
     read, (key, _, value_text) = _read_override(text), text.partition("=")
     parts = tuple(key.strip().split("."))
     if _names_fragment(list(parts), value_text):
-        return f"{key}={change(value_text.strip())}"
+        return f"{key}={change(str(FilePath(value_text.strip()).expanduser().absolute()))}"
     value = value_at(parts, map_paths(read.data, change))
     return text if value == read_value(value_text) else f"{key}={json.dumps(value)}"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from phalanx.config import Config, load
+from phalanx.config import Config, differences, load
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
 from phalanx.config.rules import TABLES
@@ -42,6 +42,13 @@ class Wish:
     overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     machine: str | None = None
+
+    def file(self, *names: str) -> Path | None:
+        """The file of rows in ``data``; None where there is none."""
+        if self.data is None:
+            return None
+        found = (self.data / f"{name}{ending}" for name in names for ending in TABLES)
+        return next((path for path in found if path.is_file()), None)
 
 
 @dataclass(slots=True)
@@ -169,7 +176,7 @@ class _Material:
             return row.absent
         reasons = [self._members_missing(self.paper.arms[row.arm])]
         source = self.paper.instructions[column.instructions]
-        if not (self.instructions or self.file(source.file) or source.hub):
+        if not (self.instructions or self.wish.file(source.file) or source.hub):
             reasons.append(f"needs instructions, {self._wanted(source.file)}: {source.words}")
         return "; ".join(reason for reason in reasons if reason)
 
@@ -185,18 +192,17 @@ class _Material:
     def _members_missing(self, arm: Arm) -> str:
         if arm.pool is not None:
             return "has a pool of its own, which yours replaces" if self.own else ""
-        names = self._names()
+        names = [member["name"] for member in self.pool.get("members", ())]
         wanted = [*arm.members, *(student.of for student in arm.students.values())]
         if lacking := [name for name in dict.fromkeys(wanted) if name not in names]:
-            return f"the pool has no {', '.join(lacking)} (the name says the part that it plays)"
+            return (
+                f"the pool has no {', '.join(lacking)} (the name of a member says the part that it "
+                "plays; recruits play none)"
+            )
         playing = len(self._players())
         if arm.first is not None and arm.first >= playing:
             return f"a smaller pool than the whole one of {playing} is wanted"
         return ""
-
-    def _names(self) -> list[str]:
-        own = [member["name"] for member in self.pool.get("members", ())]
-        return [*own, *(self.pool.get("recruit") or {}).get("specialists", ())]
 
     def _players(self) -> list[Section]:
         return [m for m in self.pool.get("members", ()) if "contest" in m.get("roles", ["contest"])]
@@ -205,16 +211,9 @@ class _Material:
         where = self.wish.data or "DIR with --data DIR"
         return f"{name}{TABLES[0]} in {where}"
 
-    def file(self, *names: str) -> Path | None:
-        """The file of rows in ``--data``; None where there is none."""
-        if self.wish.data is None:
-            return None
-        found = (self.wish.data / f"{name}{ending}" for name in names for ending in TABLES)
-        return next((path for path in found if path.is_file()), None)
-
     def rows_of(self, benchmark: Benchmark) -> str:
         """Where the rows of a benchmark are; "" where nobody has them."""
-        path = self.file(benchmark.file, *benchmark.also)
+        path = self.wish.file(benchmark.file, *benchmark.also)
         if path is not None:
             return str(path.absolute())
         return HUB[benchmark.kind][0] if benchmark.hub else ""
@@ -244,8 +243,9 @@ class _Material:
         for name, source in need.benchmarks.items():
             benchmark = self.paper.benchmarks[name]
             task = {"name": name, "kind": benchmark.kind, "source": source}
-            if benchmark.baseline and (baseline := self.file(benchmark.baseline)):
-                task["baseline"] = str(baseline.absolute())
+            for key, stem in benchmark.files.items():
+                if path := self.wish.file(stem):
+                    task[key] = str(path.absolute())
             if benchmark.by == by:
                 found.append(task)
         return found
@@ -277,7 +277,7 @@ class _Material:
 
     def _instructions_of(self, name: str) -> Section:
         source = self.paper.instructions[name]
-        path = self.file(source.file)
+        path = self.wish.file(source.file)
         if self.instructions:
             return {"source": self.instructions}
         if path is not None:
@@ -341,34 +341,21 @@ def _unlike(own: Section, base: Section) -> Section:
     return found
 
 
-def changed(study: Study, run: Run) -> Iterator[tuple[str, Any, Any]]:
-    """(key, value, the preset's) of settings that neither the preset nor the row asks for."""
-    preset = shaped(f"preset:{study.paper.preset}")
-    arm = study.paper.arms[run.arm]
-    asked = dict(_leaves({"evaluate": study.paper.evaluate} | arm.settings))
-    for path, value in _leaves(run.difference):
-        key = ".".join(path)
-        if asked.get(path) == value or path[0] in _PARTS or key in _MATERIAL:
-            continue
-        usual: Any = preset
-        for part in path:
-            usual = getattr(usual, part, None)
-        yield key, value, asked.get(path, usual)
+def changed(study: Study, run: Run, made: Config) -> Iterator[tuple[str, Any, Any]]:
+    """(key, value, the paper's) of settings of ``made`` that neither the preset nor the row asks
+    for."""
+    paper = study.paper
+    asked = {"evaluate": paper.evaluate, **paper.arms[run.arm].settings}
+    usual = shaped(f"preset:{paper.preset}", asked)
+    for key, before, value in differences(usual, made, _MATERIAL):
+        yield key, value, before
 
 
-_PARTS = ("preset", "pool", "endpoints", "budget", "resources", "vllm", "output")
 _MATERIAL = (
-    "instructions.source", "instructions.column", "evaluate.tasks", "evaluate.judges",
-    "moaa.students",
+    "seed", "pool", "endpoints", "budget", "resources", "vllm", "output", "instructions.source",
+    "instructions.column", "evaluate.tasks", "evaluate.judges", "moaa.students",
 )  # fmt: skip
-
-
-def _leaves(data: Section, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in data.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, (*path, key))
-        else:
-            yield (*path, key), value
+"""What runs differ in without another method."""
 
 
 def yaml_text(data: Section) -> str:

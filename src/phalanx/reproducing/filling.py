@@ -5,10 +5,12 @@ Nothing is kept between two calls: what a cell shows is read from the ledgers ea
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from phalanx.asking import stored_config
@@ -16,20 +18,22 @@ from phalanx.config import Config
 from phalanx.config.compare import RESUME_FREE, differences
 from phalanx.config.loading import map_paths
 from phalanx.config.mixing import MIXTURE
-from phalanx.config.schema import MemberSettings
+from phalanx.config.schema import MemberSettings, TaskSettings
 from phalanx.errors import LedgerError
-from phalanx.identity import content_id, derive_seed
+from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import CONTEST
 from phalanx.report.games import Contest, Line, Measure, contests, item_values
-from phalanx.report.measured import score_interval
 from phalanx.reproducing.configurations import Run, Study, changed
 from phalanx.reproducing.papers import BEST_ALIGNED, BEST_INITIAL, Benchmark, Column, Published, Row
-from phalanx.statistics import Interval
+from phalanx.statistics import Interval, score_interval
+from phalanx.tasks import TaskItem, split_of
 
 EVAL = "-eval"
 """What the folder of a run's evaluation is called, behind that of the run."""
 Key = tuple[int, str]
-_FREE = (*RESUME_FREE, "seed", "resources")
+_FREE = (*RESUME_FREE, "resources")
+_FREE_OF_RUN = tuple(key for key in _FREE if key != "iterations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +88,19 @@ def cells(study: Study, runs: Path) -> dict[tuple[str, int, str], Cell]:
     return found
 
 
-def seed_folders(runs: Path, name: str) -> list[Path]:
-    """The folders of a run's seeds that exist, in order."""
-    found = (runs / name).glob("seed-*")
-    return sorted(path for path in found if path.is_dir() and not path.name.endswith(EVAL))
-
-
 def _filled(
     study: Study, row: Row, column: Column, published: Published | None, runs: Path
 ) -> Cell:
     run, benchmark = study.run_of(row, column), study.paper.benchmarks[column.benchmark]
-    values, pending, notes = [], [], dict.fromkeys([*_of_rows(benchmark)])
-    for folder in seed_folders(runs, run.name):
-        place = folder if benchmark.by == "run" else folder.with_name(f"{folder.name}{EVAL}")
-        if not run_ledger_path(place).is_file():
-            pending.append(f"{folder.name}: not measured yet ({place.name} is missing)")
+    values, pending, missing = [], [], []
+    notes = dict.fromkeys(_of_rows(benchmark))
+    for seed in study.wish.seeds:
+        folder = runs / run.name / f"seed-{seed}"
+        if not folder.is_dir():
+            missing.append(f"{folder.name}: no run yet")
             continue
         try:
-            with Ledger(run_ledger_path(place)) as ledger:
-                config = stored_config(place, ledger.get("config") or "{}")
-                value = _value(ledger, config, row, column.benchmark, benchmark, folder.name)
+            value, conditions = _of_seed(study, row, column, folder, seed)
         except LedgerError as error:
             pending.append(f"{folder.name}: {error}")
             continue
@@ -111,25 +108,47 @@ def _filled(
             pending.append(f"{folder.name}: {value}")
             continue
         values.append(value)
-        notes |= dict.fromkeys(_conditions(study, run, config, benchmark))
-    if 0 < len(values) < len(study.wish.seeds):
-        pending.append(f"{len(values)} of {len(study.wish.seeds)} seeds")
+        notes |= dict.fromkeys(conditions)
+    if values or pending:
+        pending += missing
     other = bool(benchmark.other_scale) or any(value.note for value in values)
-    conditions = tuple(notes) if values else ()
-    return Cell(published, "", tuple(values), tuple(pending), conditions, other)
+    return Cell(published, "", tuple(values), tuple(pending), tuple(notes) if values else (), other)
 
 
-def _value(
-    ledger: Ledger, config: Config, row: Row, name: str, benchmark: Benchmark, seed: str
-) -> Value | str:
-    """A run's value for a cell, or why it has none yet."""
-    partial = _partial(ledger, config)
-    found: Value | str | None
-    if benchmark.by == "run":
-        found = _of_run(ledger, config, row.take, name, seed, partial)
-    else:
-        found = _of_eval(ledger, config, row.take, benchmark, seed, partial)
-    return found or partial or f"{row.take} was not measured"
+def _of_seed(
+    study: Study, row: Row, column: Column, folder: Path, seed: int
+) -> tuple[Value | str, list[str]]:
+    """A run's value for a cell, or why it has none yet; and its conditions.
+
+    Raises LedgerError where the run or its evaluation has no ledger that can be read.
+    """
+    run, benchmark = study.run_of(row, column), study.paper.benchmarks[column.benchmark]
+    with _opened(folder) as ledger:
+        config = stored_config(folder, ledger.get("config") or "{}")
+        partial = _partial(ledger, config)
+        written = run.config.model_copy(update={"seed": seed})
+        notes = list(_other_settings(run.name, written, config, _FREE_OF_RUN))
+        found: Value | str | None = None
+        if benchmark.by == "run":
+            found = _of_run(ledger, config, row.take, column.benchmark, folder.name, partial)
+    measured = config
+    if benchmark.by == "eval":
+        place = folder.with_name(f"{folder.name}{EVAL}")
+        with _opened(place) as ledger:
+            measured = stored_config(place, ledger.get("config") or "{}")
+            notes += _other_settings(f"{run.name}{EVAL}", _as_evaluated(config, run), measured)
+            partial = partial or _eval_partial(ledger, config)
+            source = _Evaluation(ledger, measured, study, benchmark, folder.name, partial)
+            found = _of_eval(source, column.benchmark, row.take)
+    notes += _conditions(study, run, config, measured, benchmark)
+    return found or partial or f"{row.take} was not measured", notes
+
+
+def _opened(folder: Path) -> Ledger:
+    path = run_ledger_path(folder)
+    if not path.is_file():
+        raise LedgerError(f"not measured yet ({folder.name} is missing)")
+    return Ledger(path)
 
 
 def _partial(ledger: Ledger, config: Config) -> str:
@@ -195,74 +214,103 @@ def _chosen(measured: Sequence[Key], take: str, dev: Callable[[Key], float | Non
 # What an evaluation measured after it -------------------------------------------------------------
 
 
-def _of_eval(
-    ledger: Ledger, config: Config, take: str, benchmark: Benchmark, seed: str, partial: str
-) -> Value | str | None:
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """The ledger of a run's evaluation, and what its values are beside."""
+
+    ledger: Ledger
+    config: Config
+    study: Study
+    benchmark: Benchmark
+    seed: str
+    partial: str
+
+
+def _eval_partial(ledger: Ledger, config: Config) -> str:
+    """Whether a run was evaluated before it ended; ``config`` is the run's."""
+    if ledger.get("finished") is None:
+        return "evaluation not finished"
+    names = json.loads(ledger.get("subjects") or "[]")
+    last = max((int(name.rpartition("@")[2]) for name in names if "@" in name), default=0)
+    return f"evaluated after iteration {last}" if last < config.iterations else ""
+
+
+def _of_eval(source: _Evaluation, task: str, take: str) -> Value | str | None:
     """The line of a member in a contest, or of the best one by the dev items."""
-    for contest in contests(ledger, config.seed):
-        if contest.kind != benchmark.kind:
-            continue
-        found: Value | str | None
-        if take in (BEST_INITIAL, BEST_ALIGNED):
-            found = _best_of_contest(ledger, config, contest, take, seed, partial)
-        else:
-            found = _of_line(contest, take, seed, partial)
-        if found is not None:
-            return found
-    return None
+    found = contests(source.ledger, source.config.seed)
+    contest = next((one for one in found if one.task == task), None)
+    if contest is None:
+        return None
+    if take in (BEST_INITIAL, BEST_ALIGNED):
+        return _best_of_contest(source, contest, take)
+    return _of_line(source, contest, take)
 
 
-def _of_line(contest: Contest, take: str, seed: str, partial: str) -> Value | str | None:
+def _of_line(source: _Evaluation, contest: Contest, take: str) -> Value | str | None:
     line = next((one for one in _together(contest) if one.member == take), None)
     if line is None:
         return f"{take} is whom all meet, so it has no number" if take == contest.baseline else None
-    measure, note = _measure(line), ""
-    if contest.kind == "alpaca_eval" and not contest.published:
-        note = "another judge or baseline than the published, so another quantity"
-    elif "@" in contest.baseline:
-        note = f"against {contest.baseline} instead of the published baseline, so another quantity"
-    who = f"{line.member}, {measure.name}"
+    measure = _measure(line)
+    who, note = f"{line.member}, {measure.name}", _other_quantity(source, contest, measure)
     return Value(
-        seed, measure.value, measure.interval, line.items, who, measure.unit, partial, note
-    )
+        source.seed, measure.value, measure.interval, line.items, who, measure.unit,
+        source.partial, note,
+    )  # fmt: skip
 
 
-def _best_of_contest(
-    ledger: Ledger, config: Config, contest: Contest, take: str, seed: str, partial: str
-) -> Value | None:
+def _other_quantity(source: _Evaluation, contest: Contest, measure: Measure) -> str:
+    """Why the number is not the published quantity; "" where it is."""
+    paper, reasons = source.study.paper, []
+    models = {one.name: _weights(one, source.config) for one in source.config.pool.members}
+    judges = [models.get(name, name) for name in contest.judges]
+    theirs = [str(member["model"]) for member in paper.judges.members]
+    if judges != theirs:
+        reasons.append(f"judged by {', '.join(judges)}, not {', '.join(theirs)}")
+    baselines = source.benchmark.published_baseline
+    if baselines and contest.baseline not in baselines:
+        reasons.append(f"against {contest.baseline}, not {baselines[0]}")
+    if contest.kind == "alpaca_eval" and measure.name != "length-controlled":
+        reasons.append(f"{measure.name}, without the published difficulties or gamed baselines")
+    if contest.kind == "arena_hard" and contest.version != "v0.1":
+        reasons.append(f"rows of {contest.version}, not v0.1")
+    return f"another quantity: {'; '.join(reasons)}" if reasons else ""
+
+
+def _best_of_contest(source: _Evaluation, contest: Contest, take: str) -> Value | None:
     """The best by dev items, on the others; whom all meet has half of every item."""
-    rows = ledger.query("SELECT * FROM games WHERE task = ?", (contest.task,))
+    config, task = source.config, contest.task
+    rows = source.ledger.query("SELECT * FROM games WHERE task = ?", (task,))
     of_member: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         of_member.setdefault(row["member"], []).append(row)
     values = {name: item_values(mine, contest.kind) for name, mine in of_member.items()}
     if "@" in contest.baseline:
         values[contest.baseline] = {row["item"]: 0.5 for row in rows}
+    turns = json.loads(source.ledger.get(f"{CONTEST}{task}") or "{}")["turns"]
+    parts = {
+        item: split_of(
+            TaskItem(item, "\n\n".join(said), "", "", task, "exact"), config.evaluate.dev_share
+        )
+        for item, said in turns.items()
+    }
     splits = {
-        name: [[v for item, v in sorted(found.items()) if _is_dev(item, config) is dev]
-               for dev in (True, False)]
+        name: {part: [v for item, v in sorted(found.items()) if parts[item] == part]
+               for part in ("dev", "test")}
         for name, found in values.items()
     }  # fmt: skip
     able = [
         name for name in sorted(splits)
-        if name.endswith("@0") == (take == BEST_INITIAL) and all(splits[name])
+        if name.endswith("@0") == (take == BEST_INITIAL) and all(splits[name].values())
     ]  # fmt: skip
     if not able:
         return None
-    best = max(able, key=lambda name: sum(splits[name][0]) / len(splits[name][0]))
-    scores = splits[best][1]
-    place = derive_seed("report", config.seed, best, contest.task)
-    mean = sum(scores) / len(scores)
-    if best == contest.baseline:
-        return Value(seed, mean, None, len(scores), f"{best}, whom all meet", "share", partial)
-    who = f"{best}, win rate against {contest.baseline}"
-    return Value(seed, mean, score_interval(scores, place), len(scores), who, "share", partial)
-
-
-def _is_dev(item: str, config: Config) -> bool:
-    """Whether an item chooses, by a hash of its id."""
-    place = int(content_id("split", item, length=8), 16) / 16**8
-    return place < config.evaluate.dev_share
+    best = max(able, key=lambda name: fmean(splits[name]["dev"]))
+    scores = splits[best]["test"]
+    interval, who = None, f"{best}, whom all meet"
+    if best != contest.baseline:
+        interval = score_interval(scores, derive_seed("report", config.seed, best, task))
+        who = f"{best}, win rate against {contest.baseline}"
+    return Value(source.seed, fmean(scores), interval, len(scores), who, "share", source.partial)
 
 
 def _together(contest: Contest) -> Iterator[Line]:
@@ -288,15 +336,31 @@ def _of_rows(benchmark: Benchmark) -> Iterator[str]:
         yield f"rows: {benchmark.why}"
 
 
-def _conditions(study: Study, run: Run, config: Config, benchmark: Benchmark) -> Iterator[str]:
-    """What differs from the paper, as the ledger has it."""
+def _other_settings(
+    name: str, written: Config, made: Config, free: Sequence[str] = _FREE
+) -> Iterator[str]:
+    """All settings that are not as they were written; an evaluation may have more than that."""
+    unlike = differences(without_folders(written), without_folders(made), free)
+    more = {f"evaluate.tasks.{task.name}" for task in made.evaluate.tasks}
+    more |= {f"pool.members.{member.name}" for member in made.pool.members}
+    own = [key for key, old, _ in unlike if not (old is None and key in more)]
+    if own:
+        yield f"{name} has other settings than its file: {', '.join(own)}"
+
+
+def _as_evaluated(config: Config, run: Run) -> Config:
+    """The run's configuration as the written command evaluates it."""
+    tasks = [TaskSettings.model_validate(task) for task in run.evals]
+    return config.model_copy(
+        update={"evaluate": config.evaluate.model_copy(update={"tasks": tasks})}
+    )
+
+
+def _conditions(
+    study: Study, run: Run, config: Config, measured: Config, benchmark: Benchmark
+) -> Iterator[str]:
+    """What differs from the paper, as the ledgers of the run and of its evaluation have it."""
     paper = study.paper
-    if benchmark.by == "run":
-        written, made = without_folders(run.config), without_folders(config)
-        own = [key for key, _, _ in differences(written, made, _FREE)]
-        more = f" and {len(own) - 4} more" if len(own) > 4 else ""
-        if own:
-            yield f"{run.name} has other settings than its file: {', '.join(own[:4])}{more}"
     if study.own_pool:
         yield f"pool: {_pool_words(config)}; the paper: {paper.pool.words}"
     source = paper.instructions[run.instructions]
@@ -306,17 +370,24 @@ def _conditions(study: Study, run: Run, config: Config, benchmark: Benchmark) ->
     else:
         name = Path(config.instructions.source).name
         yield f"instructions: {name}; the paper: {source.words}"
-    for key, value, usual in changed(study, run):
+    for key, value, usual in changed(study, run, config):
         yield f"{key}: {value} (the paper's preset: {usual})"
     if benchmark.judged:
-        models = {one.name: _weights(one, config) for one in config.pool.members}
-        named = ", ".join(f"{name} ({models.get(name)})" for name in config.evaluate.judges)
+        models = {one.name: _weights(one, measured) for one in measured.pool.members}
+        named = ", ".join(f"{name} ({models.get(name)})" for name in measured.evaluate.judges)
         yield f"judged by {named}; the paper: {paper.judges.words}"
 
 
 def without_folders(config: Config) -> Config:
     """The same wherever its files are, as long as they are called the same."""
-    return Config.model_validate(map_paths(config.model_dump(), lambda text: Path(text).name))
+
+    def name(text: str) -> str:
+        return Path(text).name
+
+    data = map_paths(config.model_dump(), name)
+    for task in data["evaluate"]["tasks"]:
+        task |= {key: name(task[key]) for key in ("baseline", "difficulty", "gamed")}
+    return Config.model_validate(data)
 
 
 def _weights(member: MemberSettings, config: Config) -> str:

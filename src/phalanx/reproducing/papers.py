@@ -52,8 +52,10 @@ class Benchmark(Section):
     file: str
     also: list[str] = Field(default_factory=list)
     """Other names of the file."""
-    baseline: str = ""
-    """A file with the answers of whom everybody meets."""
+    files: dict[Literal["baseline", "difficulty", "gamed"], str] = Field(default_factory=dict)
+    """Further files of the task, where `--data` has them."""
+    published_baseline: list[str] = Field(default_factory=list)
+    """Whom everybody meets in the paper, by any of their names."""
     hub: bool = False
     """Whether the kind's own data set of the hub will do."""
     judged: bool = False
@@ -113,6 +115,15 @@ class Column(Section):
     benchmark: str
 
 
+class JudgeTest(Section):
+    """What ``phalanx judge-bench`` measures, with its own report."""
+
+    file: str
+    arm: str
+    """Whose configuration names the judges."""
+    settings: list[str] = Field(default_factory=list)
+
+
 class PaperTable(Section):
     id: str
     title: str
@@ -120,6 +131,7 @@ class PaperTable(Section):
     """What it is called in the paper, where that is known."""
     columns: dict[str, Column] = Field(default_factory=dict)
     rows: list[Row]
+    tests: list[JudgeTest] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
     """What cannot be reproduced here, and why."""
 

@@ -11,17 +11,28 @@ from phalanx.reproducing.configurations import Study, Wish, study
 from phalanx.reproducing.filling import Cell, cells
 from phalanx.reproducing.papers import load_paper
 from phalanx.reproducing.tables import readme
-from phalanx.reproducing.writing import again, commands, plan, write, write_configurations
+from phalanx.reproducing.writing import (
+    again,
+    commands,
+    plan,
+    plans_of,
+    write,
+    write_configurations,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What was written in ``folder``. ``cells``: (table, position of the row, column) -> cell."""
+    """What was written in ``folder``. ``cells``: (table, position of the row, column) -> cell.
+
+    ``refused``: the runs that have no room on the machine.
+    """
 
     folder: Path
     runs: Path
     study: Study
     cells: Mapping[tuple[str, int, str], Cell]
+    refused: tuple[str, ...] = ()
 
     @property
     def num_filled(self) -> int:
@@ -44,7 +55,8 @@ def reproduce_to(wish: Wish, out: Path, runs: Path | None = None) -> Reproductio
 
     Cells are filled from the ledgers in ``runs`` (default: ``out/runs``), as far as they are. No
     model is loaded and no hub is asked. Raises ConfigError with every fault, and writes nothing
-    then; a configuration that has no room on the machine is written, and the plan says so.
+    then; a configuration that has no room on the machine is written, its commands are comments,
+    and the plan says why.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; expected a folder")
@@ -52,7 +64,9 @@ def reproduce_to(wish: Wish, out: Path, runs: Path | None = None) -> Reproductio
     where = runs or out / "runs"
     found = cells(wanted, where)
     write_configurations(wanted, out)
-    write(out / "commands.sh", commands(wanted, out, where))
-    write(out / "plan.md", plan(wanted, out))
+    plans = plans_of(wanted, out)
+    write(out / "commands.sh", commands(wanted, out, where, plans))
+    write(out / "plan.md", plan(wanted, plans))
     write(out / "README.md", readme(wanted, found, again(wish, out, where)))
-    return Reproduction(out, where, wanted, found)
+    refused = tuple(name for name, made in plans.items() if isinstance(made, str))
+    return Reproduction(out, where, wanted, found, refused)

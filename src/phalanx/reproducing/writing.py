@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from phalanx.config.loading import map_paths
+from phalanx.config.loading import map_paths, moved_override
 from phalanx.errors import ConfigError
 from phalanx.placing import placed
 from phalanx.plan import plan_for
@@ -18,8 +18,12 @@ from phalanx.plan.rounds import all_demands
 from phalanx.plan.table import duration, render
 from phalanx.reproducing.configurations import Run, Study, Wish, yaml_text
 from phalanx.reproducing.filling import EVAL
+from phalanx.reproducing.papers import JudgeTest
 
 CONFIGS = "configs"
+MARK = "# Written by phalanx reproduce"
+Plans = Mapping[str, Plan | str]
+"""The plan of each run by its name, or why ``phalanx check`` refuses it."""
 
 
 def write(path: Path, text: str) -> None:
@@ -29,9 +33,16 @@ def write(path: Path, text: str) -> None:
 
 
 def write_configurations(study: Study, out: Path) -> None:
-    """One YAML file a run in ``out/configs``: the preset, and what differs."""
+    """One YAML file a run in ``out/configs``: the preset, and what differs.
+
+    Files of earlier calls that are of no run now are removed; those of a person stay.
+    """
     for run in study.runs.values():
         write(config_path(out, run), configuration(study, run, out / CONFIGS))
+    kept = {config_path(out, run) for run in study.runs.values()}
+    for path in (out / CONFIGS).glob("*.yaml"):
+        if path not in kept and MARK.encode() in path.read_bytes():
+            path.unlink()
 
 
 def config_path(out: Path, run: Run) -> Path:
@@ -40,29 +51,24 @@ def config_path(out: Path, run: Run) -> Path:
 
 def configuration(study: Study, run: Run, folder: Path) -> str:
     """The file of a run; paths in it are relative to ``folder``, where it will be."""
-
-    def near(text: str) -> str:
-        head = "script:" if text.startswith("script:") else ""
-        path = Path(text.removeprefix(head))
-        if not path.is_absolute() or not path.exists():
-            return text
-        return head + _near(path, folder)
-
     arm, source = study.paper.arms[run.arm], study.paper.instructions[run.instructions]
     head = [
-        f"{study.paper.title}",
-        f"{arm.title}; the paper aligns on: {source.words}",
-        f"Written by phalanx reproduce {study.wish.paper}; the preset and what differs from it.",
+        f"# {study.paper.title}",
+        f"# {arm.title}; the paper aligns on: {source.words}",
+        f"{MARK} {study.wish.paper}; the preset and what differs from it.",
     ]
-    comment = "".join(f"# {line}\n" for line in head)
-    return f"{comment}\n{yaml_text(map_paths(run.difference, near))}"
+    moved = map_paths(run.difference, lambda text: _near_file(text, folder))
+    return "\n".join([*head, "", yaml_text(moved)])
 
 
 # Commands -----------------------------------------------------------------------------------------
 
 
-def commands(study: Study, out: Path, runs: Path) -> str:
-    """A shell script; each of its lines may be given again and goes on from where it was."""
+def commands(study: Study, out: Path, runs: Path, plans: Plans) -> str:
+    """A shell script; each of its lines may be given again and goes on from where it was.
+
+    Those of a configuration that has no room are comments, so that the others are made.
+    """
     lines = [
         "#!/bin/sh",
         f"# {study.paper.title}: what fills the tables of README.md.",
@@ -72,7 +78,18 @@ def commands(study: Study, out: Path, runs: Path) -> str:
     ]
     for run in study.runs.values():
         lines += ["", f"# {study.paper.arms[run.arm].title}, {run.instructions}"]
-        lines += list(_of_run(study, run, out, runs))
+        own = list(_of_run(study, run, out, runs))
+        if isinstance(plans[run.name], str):
+            lines.append(f"# No room on {_where(study.wish)}: plan.md says why. Where there is:")
+            own = [f"# {line.removeprefix('# ')}" for line in own]
+        lines += own
+    for table in study.tables:
+        for test in table.tests:
+            lines += [
+                "",
+                f"# {table.title}: {test.file}",
+                _of_judges(study, test, out, runs, plans),
+            ]
     lines += ["", "# Fill the tables", again(study.wish, out, runs)]
     return "\n".join(lines) + "\n"
 
@@ -93,9 +110,25 @@ def _of_run(study: Study, run: Run, out: Path, runs: Path) -> Iterator[str]:
         yield f"# {name}: {reason}"
 
 
+def _of_judges(study: Study, test: JudgeTest, out: Path, runs: Path, plans: Plans) -> str:
+    """The command that tests the judges of an arm, or what it lacks."""
+    path = study.wish.file(test.file)
+    run = next((run for run in study.runs.values() if run.arm == test.arm), None)
+    if run is None or path is None:
+        rows = f"rows, {test.file}.jsonl in the folder of --data"
+        arm = f"judges: those of a run of {study.paper.arms[test.arm].title!r}"
+        return f"# needs {' and '.join([rows] * (path is None) + [arm] * (run is None))}"
+    line = _words(
+        "judge-bench", f"{CONFIGS}/{run.name}.yaml", *test.settings, "--data", _near(path, out),
+        "--out", _near(runs / "judge-bench" / test.file, out),
+    )  # fmt: skip
+    return f"# {line}" if isinstance(plans[run.name], str) else line
+
+
 def again(wish: Wish, out: Path, runs: Path) -> str:
     """The command that writes everything anew, from within ``out``."""
-    words = ["reproduce", wish.paper, *wish.overrides, "--out", "."]
+    moved = [moved_override(text, lambda name: _near_file(name, out)) for text in wish.overrides]
+    words = ["reproduce", wish.paper, *moved, "--out", "."]
     if wish.table:
         words += ["--table", wish.table]
     if wish.columns:
@@ -128,25 +161,32 @@ def _near(path: Path, out: Path) -> str:
 
 
 def _near_file(text: str, out: Path) -> str:
-    return _near(Path(text), out) if Path(text).is_absolute() else text
+    """The same for a text that may name a file or a folder; what is not there stays as it is."""
+    head = "script:" if text.startswith("script:") else ""
+    path = Path(text.removeprefix(head)).expanduser()
+    return head + _near(path, out) if path.is_absolute() and path.exists() else text
 
 
 # Plan ---------------------------------------------------------------------------------------------
 
 
-def plan(study: Study, out: Path) -> str:
-    """Requests, tokens and time of every run, and what ``phalanx check`` says of each."""
-    where = study.wish.machine or "this machine"
+def plans_of(study: Study, out: Path) -> Plans:
+    """What ``phalanx check`` says of each configuration that was written."""
     plans: dict[str, Plan | str] = {}
     for run in study.runs.values():
         try:
             plans[run.name] = plan_for(config_path(out, run), (), study.wish.machine)
         except ConfigError as error:
             plans[run.name] = str(error)
+    return plans
+
+
+def plan(study: Study, plans: Plans) -> str:
+    """Requests, tokens and time of every run, and what ``phalanx check`` says of each."""
     seeds = len(study.wish.seeds)
     each = f"one seed of {seeds}" if seeds > 1 else "the only seed"
     lines = [
-        f"# {study.paper.title}: the plan for {where}",
+        f"# {study.paper.title}: the plan for {_where(study.wish)}",
         "",
         f"Rough estimates of `phalanx check`, for {each}; evaluations after a run (`phalanx "
         "eval`) are not counted.",
@@ -155,10 +195,33 @@ def plan(study: Study, out: Path) -> str:
         "|---|---:|---:|---|",
         *[_row(name, made) for name, made in plans.items()],
         _sum(plans, seeds),
+        *_measuring(plans, seeds),
     ]
     for name, made in plans.items():
         lines += ["", f"## {name}", "", "```", _text(made), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _where(wish: Wish) -> str:
+    return wish.machine or "this machine"
+
+
+def _measuring(plans: Plans, seeds: int) -> Iterator[str]:
+    """What it costs to measure after every iteration, where that is most of the time."""
+    often = [
+        made for made in plans.values()
+        if not isinstance(made, str) and made.times is not None
+        and made.config.evaluate.every < made.iterations
+    ]  # fmt: skip
+    spent = sum(made.times.once.get("evaluate", 0) for made in often if made.times) * seeds
+    if spent > sum(made.total_seconds or 0 for made in often) * seeds / 2:
+        last = max(made.iterations for made in often)
+        yield ""
+        yield (
+            f"Of it, evaluation takes {_time(spent)}: everybody is measured after every iteration, "
+            f"on all rows. `evaluate.every={last}` measures at the start and at the end alone; the "
+            "best member is then chosen among those, not among all iterations."
+        )
 
 
 def _row(name: str, made: Plan | str) -> str:
@@ -168,7 +231,7 @@ def _row(name: str, made: Plan | str) -> str:
     return f"| {name} | {requests:,} | {tokens:,} | {_time(made.total_seconds)} |"
 
 
-def _sum(plans: Mapping[str, Plan | str], seeds: int) -> str:
+def _sum(plans: Plans, seeds: int) -> str:
     able = [made for made in plans.values() if not isinstance(made, str)]
     counted = [_work(made) for made in able]
     requests, tokens = (sum(one[place] for one in counted) * seeds for place in (0, 1))
