@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from phalanx import pool
 from phalanx.asking import Asking, asking
 from phalanx.collective.mixture import mixture_from
+from phalanx.collective.ranking import Candidate
 from phalanx.collective.voting import vote, winning_answer
 from phalanx.config.loading import load
 from phalanx.errors import ConfigError
-from phalanx.measuring.subjects import Subject, answers, judges_from, voters
-from phalanx.types import Member, Message, Sampling
+from phalanx.measuring.subjects import Chosen, Subject, answers, choose, judges_from, voters
+from phalanx.types import Instruction, Member, Message, Sampling
 from tests.scripts import write_pool
 
 RULES = r"""
@@ -48,8 +49,8 @@ def place(tmp_path):
     yield from opened(tmp_path)
 
 
-def opened(tmp_path: Path, *overrides: str, names=("ada", "bob", "cora")):
-    config = load(str(write_pool(tmp_path, names, RULES, MORE)), overrides, purpose="eval")
+def opened(tmp_path: Path, *overrides: str, names=("ada", "bob", "cora"), rules=RULES):
+    config = load(str(write_pool(tmp_path, names, rules, MORE)), overrides, purpose="eval")
     with asking(config, tmp_path / "out", kind="eval", inputs="x") as there:
         yield there
 
@@ -105,6 +106,24 @@ def test_one_judge_from_outside_ranks_alone(tmp_path):
         assert texts(best, place, "Why?") == ["<think>well</think>good answer"]
         judges = place.ledger.query("SELECT DISTINCT member FROM responses WHERE purpose = 'judge'")
         assert [row["member"] for row in judges] == ["judy"]
+
+
+def test_a_knockout_of_the_settings_never_ties_the_best_with_another(tmp_path):
+    """In one the best may have a bye, and win no more rounds than who loses the final to it."""
+    settings = ("evaluate.judges=[judy]", "reward.ranking=knockout")
+    words = ("best", "next", "mean", "poor", "last")
+    script = "sampling:\n" + "".join(
+        f"  - {{when: 'response {side} \\w+>>>\\n{word}', reply: '[[{side}]]'}}\n"
+        for word in words
+        for side in "AB"
+    )
+    for place in opened(tmp_path, *settings, names=(*words, "judy"), rules=script):
+        judy = pool.members_from(place.config)[-1]
+        groups = [
+            (Instruction(str(n), f"Why {n}?"), [Candidate(word, word) for word in words])
+            for n in range(20)
+        ]
+        assert choose(groups, [judy], place, place.ask(0)) == [Chosen(0)] * 20
 
 
 def test_a_mixture_answers_as_it_is_wanted(place):
