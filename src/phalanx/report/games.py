@@ -34,8 +34,8 @@ from phalanx.statistics import (
     Interval,
     clustered_mean,
     detectable,
+    difference_interval,
     holm,
-    paired_bootstrap,
     paired_test,
     sign_test,
 )
@@ -105,7 +105,7 @@ class Difference:
     against: str
     items: int
     value: float
-    interval: Interval | None
+    interval: Interval
     pvalue: float
     detectable: float | None
     adjusted: float = 1.0
@@ -275,15 +275,16 @@ def _differences(
     for (one, other), items in both.items():
         before = [values[other][item] / scale for item in items]
         after = [values[one][item] / scale for item in items]
-        value, interval = paired_bootstrap(before, after, seed=seed)
+        changes = [(values[one][item] - values[other][item]) / scale for item in items]
+        interval = difference_interval(changes, seed)
         finds = detectable(before, after, family=len(both))
         found.append(
             Difference(
                 member=one,
                 against=other,
                 items=len(items),
-                value=scale * value,
-                interval=_spread(Interval(*(scale * end for end in interval))),
+                value=scale * plain.fmean(changes),
+                interval=Interval(*(scale * end for end in interval)),
                 pvalue=paired_test(before, after, seed=seed).pvalue,
                 detectable=None if finds is None else scale * finds,
             )

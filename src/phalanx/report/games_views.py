@@ -191,18 +191,13 @@ def _differences(found: Sequence[Difference], rating: bool) -> TableView:
             return "–"
         return f"{one.detectable:.2f}" if rating else percent(one.detectable)
 
-    def between(interval: Interval | None) -> str:
-        if interval is None or rating:
-            return _between(interval, 2)
-        return points_span(interval)
-
     rows = tuple(
         (
             one.member,
             one.against,
             f"{one.items:,}",
             _plain(one.value, 2) if rating else points(one.value),
-            between(one.interval),
+            _between(one.interval, 2) if rating else points_span(one.interval),
             p_value(one.pvalue),
             p_value(one.adjusted),
             verdict_word(one.direction),
