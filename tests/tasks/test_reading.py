@@ -123,6 +123,7 @@ def test_labels(text: str, label: str) -> None:
         ("The answer is 25, which is 5^2.", "25"),
         (r"\boxed{3(2^4)}", ""),
         (r"\boxed{(2 + 3)^2}", ""),
+        ("#### 12 m^2-3", "12"),
         ("The answer is (2 + 3)²", ""),
         ("The answer is 2^3 + 1", ""),
         ("#### 12^2 + 5", ""),

@@ -19,7 +19,7 @@ _EXPONENT = r"\^\s*(?:[{(]\s*([-+]?[0-9]{1,3})\s*[)}]|([-+]?[0-9]{1,3})(?![0-9])
 _SCIENTIFIC = re.compile(
     rf"(?<![\w.,^])(?:({_PLAIN})\s*(?:\\times|\\cdot|[x×·*])\s*)?10\s*{_EXPONENT}"
 )
-_UNIT_POWER = re.compile(rf"(?<=[^\W\d_])[ )}}]*{_EXPONENT}")
+_UNIT_POWER = re.compile(rf"(?<=[^\W\d_])(?:[ )}}]*{_EXPONENT})+")
 _TERM = r"[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
 _EXPRESSION = re.compile(
     rf"{_TERM}(?:(?:\(|[\s(){{}}]*(?:[-+*/^×·x]|\\times|\\cdot)[\s(){{}}]*){_TERM})*(?:[\s)}}]*\^)?"
@@ -88,7 +88,7 @@ def _numbers(text: str) -> list[str]:
     """Without powers of units, and without expressions that hold another power: their value is
     not worked out, and no part of them is it.
     """
-    text = _UNIT_POWER.sub(" ", text)
+    text = _UNIT_POWER.sub("", text)
     text = _EXPRESSION.sub(lambda match: " " if "^" in match[0] else match[0], text)
     return [value for match in _NUMBER.finditer(text) if (value := _canonical(match))]
 
