@@ -201,9 +201,16 @@ def test_lengths_are_those_of_what_each_student_learns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("mixture", "a mixture"), ("moa", "a mixture"), ("none", "nobody")]
+    ("name", "words"),
+    [
+        ("mixture", "a mixture"),
+        ("moa", "a mixture"),
+        ("none", "nobody"),
+        ("majority", "a vote"),
+        ("best_of", "the best of several answers"),
+    ],
 )
-def test_nobody_is_called_as_mixtures_are(name: str, words: str) -> None:
+def test_nobody_is_called_as_collectives_are(name: str, words: str) -> None:
     (fault,) = rules.faults(sound({"name": name}))
     assert fault.startswith("pool.members.")
     assert f"{name} is what settings and results call {words}; give the member another" in fault

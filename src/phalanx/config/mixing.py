@@ -13,9 +13,13 @@ MIXTURE = "mixture"
 """The name under which a mixture is measured and writes, and the builder of its answers."""
 MOA = "moa"
 """The mixture as a judge, where the name of a member could stand."""
-RESERVED = (MIXTURE, MOA, "none")
-"""What settings and rows call a mixture or nobody: names that no member may have."""
-BUILDERS = (MIXTURE, "combined", "random", "best_of")
+MAJORITY = "majority"
+"""The vote of a pool, as it is measured."""
+BEST_OF = "best_of"
+"""The best of several answers: as it is measured, and as data to learn from."""
+RESERVED = (MIXTURE, MOA, MAJORITY, BEST_OF, "none")
+"""What settings and rows call a collective or nobody: names that no member may have."""
+BUILDERS = (MIXTURE, "combined", "random", BEST_OF)
 """Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
 TEACHER = "teacher:"
 USER_TURN_TOKENS = 512

@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
-from phalanx.config.mixing import RESERVED
+from phalanx.config.mixing import BEST_OF, MAJORITY, RESERVED
 from phalanx.config.rules_devices import check_devices
 from phalanx.config.rules_moaa import (
     Purpose,
@@ -140,7 +140,9 @@ def _names(config: Config) -> Iterator[Fault]:
 
 
 def _reserved(name: str) -> str:
-    meant = "nobody" if name == "none" else "a mixture"
+    meant = {"none": "nobody", MAJORITY: "a vote", BEST_OF: "the best of several answers"}.get(
+        name, "a mixture"
+    )
     return f"{name} is what settings and results call {meant}; give the member another name"
 
 

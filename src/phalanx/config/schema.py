@@ -40,8 +40,8 @@ __all__ = [
 
 class MemberSettings(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
-    """Short unique name; letters, digits, dot, dash and underscore. `mixture`, `moa` and `none` are
-    taken."""
+    """Short unique name; letters, digits, dot, dash and underscore. `mixture`, `moa`, `majority`,
+    `best_of` and `none` are taken."""
     model: str | None = None
     """Base weights: `builtin:smollm2-135m`, a folder, a `.gguf` file, or a hub id.
     Default: `pool.base`. A scripted member has `script:FILE.yaml` here, or nothing."""
