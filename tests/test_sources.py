@@ -286,6 +286,20 @@ def test_data_sets_from_folders(tmp_path: Path) -> None:
         read_instructions(f"hub:{tmp_path / 'many'}")
 
 
+def test_a_bad_file_of_a_folder_is_named_and_nothing_else_is_shown(tmp_path: Path, capfd) -> None:
+    pytest.importorskip("datasets")
+    write(tmp_path, "a.jsonl", {"instruction": "a"})
+    (tmp_path / "b.jsonl").write_text('{"instruction": 3, "inp\n[[', encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_instructions(str(tmp_path))
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}: the data set cannot be loaded: ")
+    assert str(tmp_path / "b.jsonl") in message
+    assert "mend or take out the file at fault" in message
+    assert "network" not in message
+    assert capfd.readouterr() == ("", "")
+
+
 def test_hub_name_without_network_says_what_to_do() -> None:
     pytest.importorskip("datasets")
     with pytest.raises(ConfigError, match=r"hub:nobody/nothing-here: .*works offline"):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -218,29 +220,66 @@ def _numbered(values: Iterable[dict[str, Any]]) -> tuple[Row, ...]:
 
 
 def _hub(name: str, split: str) -> Table:
+    """A data set of the hub, or of a folder, through `datasets`."""
     try:
         import datasets
     except ImportError as error:
         raise MissingPackage("datasets", "data", "reading data sets") from error
     folder = Path(name).expanduser()
+    where = str(folder) if folder.is_dir() else f"hub:{name}"
     try:
-        if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-            found = datasets.load_from_disk(str(folder))
-        elif folder.is_dir():
-            found = datasets.load_dataset(str(folder))
-        else:
-            repository, _, configuration = name.partition(":")
-            found = datasets.load_dataset(repository, configuration or None)
+        with _said() as said:
+            if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+                found = datasets.load_from_disk(str(folder))
+            elif folder.is_dir():
+                found = datasets.load_dataset(str(folder))
+            else:
+                repository, _, configuration = name.partition(":")
+                found = datasets.load_dataset(repository, configuration or None)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise ConfigError(
-            f"the data set cannot be loaded: {type(error).__name__}: {error} (a hub data set "
-            "needs a network or an earlier download; a local folder works offline)",
-            f"hub:{name}",
-        ) from error
+        cause = error
+        while cause.__cause__ is not None:  # the outermost one only says that something went wrong
+            cause = cause.__cause__
+        why = "; ".join(said) or f"{type(cause).__name__}: {cause}"
+        what_to_do = (
+            "mend or take out the file at fault, or name one file instead of the folder"
+            if folder.is_dir()
+            else "a hub data set needs a network or an earlier download; a local folder works "
+            "offline"
+        )
+        raise ConfigError(f"the data set cannot be loaded: {why} ({what_to_do})", where) from error
     if isinstance(found, datasets.DatasetDict):
         if split not in found:
             raise ConfigError(
-                f"there is no split {split!r}; the data set has: {', '.join(found)}", f"hub:{name}"
+                f"there is no split {split!r}; the data set has: {', '.join(found)}", where
             )
         found = found[split]
-    return Table(f"hub:{name}[{split}]", _numbered(found))
+    return Table(f"{where}[{split}]", _numbered(found))
+
+
+class _Said(logging.Handler):
+    """Keeps what is said instead of showing it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def _said() -> Iterator[list[str]]:
+    """What `datasets` says of errors (only there it names the file), without bars or output."""
+    import datasets
+
+    logger, said = logging.getLogger("datasets"), _Said()
+    bars, before = datasets.are_progress_bars_disabled(), logger.handlers
+    datasets.disable_progress_bars()
+    logger.handlers = [said]
+    try:
+        yield said.lines
+    finally:
+        logger.handlers = before
+        if not bars:
+            datasets.enable_progress_bars()
