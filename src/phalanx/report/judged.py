@@ -91,12 +91,13 @@ def _agreement(test: PanelTest) -> Iterator[str]:
         yield f"Agreement of the judges (Krippendorff's alpha of their verdicts): {test.alpha:.2f}."
     worth = test.worth
     if worth is not None and worth.effective is not None:
-        text = (
-            f"Worth as many independent judges: {worth.effective:.1f} of {worth.judges} "
-            f"(mean correlation of errors {worth.correlation:.2f}, participation "
-            f"{worth.participation:.1f}; {plural(worth.items, 'pair')} that all judged)."
+        shared = worth.correlation is not None and worth.correlation > 0
+        why = f"errors correlate by {worth.correlation:.2f}" if shared else "no correlation found"
+        yield (
+            f"Worth as many independent judges: {worth.effective:.1f} of {worth.judges} ({why}, "
+            f"participation {worth.participation:.1f}; {plural(worth.items, 'pair')} that all "
+            "judged). It counts judges as good as these whose errors have nothing in common."
         )
-        yield text
     yield from (f"Not computed: {why}." for why in test.why)
 
 

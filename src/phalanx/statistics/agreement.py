@@ -134,7 +134,8 @@ def effective_judges(errors: Sequence[Sequence[float | None]]) -> PanelWorth:
     ``effective`` is Kish's k / (1 + (k - 1) r) with the mean correlation r of the k(k - 1)/2 pairs
     of judges' errors: the number of independent judges, as good as these, whose mean verdict errs
     with the same variance. This is the number to report, since averaging and voting are what a
-    panel is for; negative r (errors that cancel) can make it exceed k, up to infinity.
+    panel is for. It is k where r is 0 or less: no errors in common were found, and a panel is not
+    worth more judges than it has. ``correlation`` still says by how much errors cancel.
     ``participation`` is (sum of eigenvalues)^2 / (sum of their squares) of the correlation matrix,
     the number of different ways to be wrong. It lies between 1 and k, cannot tell cancelling from
     shared errors, and is too low on few items, where chance correlations count as shared ones; it
@@ -152,9 +153,7 @@ def effective_judges(errors: Sequence[Sequence[float | None]]) -> PanelWorth:
     matrix = np.corrcoef(table[change])
     pairs = matrix[np.triu_indices(k, 1)]
     mean = float(pairs.mean())
-    shared = 1 + (k - 1) * mean
-    # Zero up to rounding: the errors cancel out on every item.
-    effective = k / shared if shared > 1e-12 else math.inf
+    effective = k / (1 + (k - 1) * max(0.0, mean))
     participation = k * k / float(k + 2 * (pairs**2).sum())
     return PanelWorth(k, table.shape[1], constant, mean, effective, participation)
 
