@@ -92,6 +92,10 @@ def test_evaluations_and_games_are_their_rows(tmp_path):
     assert sum(row["correct"] for row in rows) == stored["n"]
     assert any(row["score"] not in (0, 1) for row in rows)
     assert {type(row["correct"]) for row in rows} == {bool}
+    assert all(row["question"].endswith(f" {row['item']}?") for row in rows)
+    assert {row["gold"] for row in rows} == {"4"}
+    assert {row["text"] for row in rows if row["reason"] == "timeout"} == {None}
+    assert {row["text"] for row in rows if row["task"] == "skills" and row["readable"]} == {"four"}
     renamed = {"response": "response_id", "request": "request_id"}
     assert expected["games"] == [{renamed.get(key, key): value for key, value in game.items()}]
     settings = fixture_run.config(evaluate={})

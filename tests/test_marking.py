@@ -17,6 +17,7 @@ from phalanx.errors import ConfigError
 from phalanx.evaluate import ask_members, evaluate, evaluate_mixture, load_tasks
 from phalanx.identity import canonical_json
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import ITEM_TEXTS
 from phalanx.loop import align
 from phalanx.marking import record_answers
 from phalanx.pool import members_from
@@ -204,7 +205,12 @@ def test_rows_have_the_name_given_and_the_writer_does_not_judge(
         record_answers(answered, ask, ledger, judged, iteration=0, judges=mine)
         rows = ledger.query("SELECT DISTINCT member, correct FROM evaluations")
         games = ledger.query("SELECT DISTINCT member, judge FROM games")
+        texts = ledger.query(f"{ITEM_TEXTS} SELECT * FROM items ORDER BY item")
     assert rows == [{"member": "cora@2", "correct": 1}]
+    assert texts == [
+        {"task": item.task, "item": item.id, "question": item.instruction, "gold": item.answer}
+        for item in sorted(items, key=lambda item: item.id)
+    ]
     assert games == [{"member": "cora@2", "judge": "bob"}]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.ledger import Ledger
+from phalanx.ledger.rows import ITEM_TEXTS
 from phalanx.placing import placed
 
 if TYPE_CHECKING:
@@ -176,11 +177,18 @@ _KINDS = {
             "score": "double",
             "answer": "string",
             "reason": "string",
+            "question": "string",
+            "gold": "string",
+            "text": "string",
+            "finish_reason": "string",
             "response_id": "string",
         },
-        "SELECT iteration, member, task, item, domain, split, correct, readable, score, answer, "
-        "reason, response AS response_id FROM evaluations p WHERE {where} "
-        "ORDER BY iteration, member, task, item",
+        f"{ITEM_TEXTS} SELECT p.iteration, p.member, p.task, p.item, p.domain, p.split, p.correct, "
+        "p.readable, p.score, p.answer, p.reason, i.question, i.gold, r.text, r.finish_reason, "
+        "p.response AS response_id FROM evaluations p "
+        "LEFT JOIN items i ON i.task = p.task AND i.item = p.item "
+        "LEFT JOIN responses r ON r.id = p.response WHERE {where} "
+        "ORDER BY p.iteration, p.member, p.task, p.item",
         _decoded(flags=("correct", "readable")),
     ),
     "games": _Kind(

@@ -16,7 +16,9 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.config.mixing import named
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
+from phalanx.identity import canonical_json
 from phalanx.ledger import Ledger
+from phalanx.ledger.rows import ITEMS
 from phalanx.tasks import (
     BY_LIKELIHOOD,
     Score,
@@ -57,7 +59,7 @@ def record_answers(
     iteration: int,
     judges: Sequence[Member] | None = None,
 ) -> None:
-    """Score what was answered and record a row of ``evaluations`` each.
+    """Score what was answered and record a row of ``evaluations`` each, and what was asked.
 
     With several samples ``score`` is the share of them that are right as a whole, so that
     ``round(score * samples)`` are, from which pass@k follows; the other columns are of the first.
@@ -79,6 +81,13 @@ def record_answers(
         else _row(at, one, verdicts, iteration, config)
         for at, one in enumerate(answered)
     ]
+    for task in dict.fromkeys(one.item.task for one in answered):
+        texts = {
+            one.item.id: (one.item.instruction, one.item.answer)
+            for one in answered
+            if one.item.task == task
+        }
+        ledger.put(f"{ITEMS}{task}", canonical_json(texts))
     ledger.record_evaluation(rows)
     if games:
         ledger.record_games(games)

@@ -14,6 +14,7 @@ from typing import Any
 from phalanx.config.schema import Config
 from phalanx.identity import derived_random
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import ITEMS
 from phalanx.types import Failure, Member, Message, Request, Response, Sampling
 
 SUBJECTS = ("ada@0", "ada@2", "bob@0", "bob@2", "majority")
@@ -101,6 +102,10 @@ def build(folder: Path) -> Path:
             for row in _task(subject, task, skill[subject])
         ]
         ledger.record_evaluation(rows)
+        for task in ("skills", "normad", "truth", "code", "com2"):
+            asked = {row["item"]: [f"{HOSTILE} {row['item']}?", "4"] for row in rows
+                     if row["task"] == task}  # fmt: skip
+            ledger.put(f"{ITEMS}{task}", json.dumps(asked))
         respond(ledger, rows, {"com2": f"A longer answer. {HOSTILE}"})
         ledger.put("finished", "2026-01-02T03:14:15+00:00")
     return folder

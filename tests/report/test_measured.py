@@ -13,6 +13,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report import html, markdown
 from phalanx.report.facts import gather
 from phalanx.report.measured import measured, pairs_of
+from phalanx.report.measured_page import measured_headline
 from phalanx.report.measured_views import best_line, measured_sections
 from phalanx.report.terminal import status, summary
 from phalanx.statistics import mcnemar_exact, minimum_detectable, score_interval, tango, wilson
@@ -268,16 +269,59 @@ def test_partial_credit_has_no_pass_at_k(tmp_path):
 
 
 def test_labels_are_recalled_one_by_one(tmp_path):
-    rows = marks("a", "n", "1101", domain="yes")
-    rows += [{**row, "item": f"no{row['item']}"} for row in marks("a", "n", "01", domain="no")]
+    rows = marks("a", "n", "1101" * 2, domain="yes")
+    rows += [{**row, "item": f"no{row['item']}"} for row in marks("a", "n", "01" * 3, domain="no")]
     found = measure(tmp_path, rows, [task("n", kind="normad_country")])
     assert [(one.domain, one.n, one.score) for one in found.by_domain] == [
-        ("no", 2, 0.5),
-        ("yes", 4, 0.75),
+        ("no", 6, 0.5),
+        ("yes", 8, 0.75),
     ]
     section = next(s for s in measured_sections(found) if s.id == "domains")
     assert section.tables[0].title == "n: recall of each label, %"
-    assert section.tables[0].rows[1] == ("yes", "4", "75.0 [30 to 95]")
+    assert section.tables[0].rows[1] == ("yes", "8", "75.0 [41 to 93]")
+
+
+def test_domains_of_few_items_stand_together(tmp_path):
+    rows = []
+    for domain, text in (("law", "1" * 6), ("art", "1100"), ("war", "0")):
+        rows += [{**row, "item": f"{domain}{row['item']}"}
+                 for row in marks("a", "mmlu", text, domain=domain)]  # fmt: skip
+    found = measure(tmp_path, rows, [task("mmlu")])
+    assert [(one.domain, one.n, one.score) for one in found.by_domain] == [
+        ("law", 6, 1.0),
+        ("other domains (2)", 5, 0.4),
+    ]
+
+
+def test_several_comparisons_are_one_table_and_its_details(facts):
+    section = next(s for s in measured_sections(facts.measured) if s.id == "compared")
+    first, *details = section.tables
+    assert first.headers == ("comparison", "mean", "skills", "normad")
+    assert [row[0] for row in first.rows] == [
+        "ada@2 minus ada@0", "bob@2 minus bob@0", "majority minus ada@0",
+    ]  # fmt: skip
+    for row, compared in zip(first.rows, facts.measured.comparisons.values(), strict=True):
+        at = {one.task: one.direction for one in compared}
+        assert [1 if "▲" in cell else -1 if "▼" in cell else 0 for cell in row[1:]] == [
+            at[name] for name in ("", "skills", "normad")
+        ]
+    assert "▲" in first.rows[1][1]
+    assert [table.detail for table in details] == [False, True, True, True]
+
+
+def test_a_change_that_is_unclear_is_called_so_first(tmp_path):
+    rows = marks("a", "x", "0" * 6) + marks("b", "x", "1" + "0" * 5)
+    (item,) = measured_headline(measure(tmp_path, rows, [task("x")]))
+    assert item["value"] == "unclear (+16.7 points)"
+    assert item["note"].endswith("better on 0 of 1 task, worse on 0")
+
+
+def test_the_page_of_an_evaluation_names_what_it_measured(facts):
+    page = Page(html.render(facts)).text
+    assert "5 measured" in page
+    assert "5 measured" in printed(summary(facts))
+    assert "train.method" not in page
+    assert "evaluate.tasks.0.name" in page
 
 
 @pytest.mark.parametrize(
@@ -353,7 +397,7 @@ def test_every_renderer_says_the_same(facts):
     for shown in (" ".join(text.split()), page.text, document):
         assert "Best by dev: majority" in shown
         assert f"{100 * best.test:.1f} %" in shown
-        assert "ada@2 minus ada@0: better on" in shown
+        assert "ada@2 minus ada@0" in shown
         assert "Not measured: majority on truth. Means are of the tasks that all have." in shown
         assert "normad: recall of each label" in shown
         assert "code, 5 samples an item" in shown
@@ -361,6 +405,22 @@ def test_every_renderer_says_the_same(facts):
     assert "phalanx export" in text
     assert "Scores" in printed(status(facts))
     assert "Compared" not in printed(status(facts))
+
+
+def test_single_answers_are_on_the_page(facts):
+    """Three of each kind, with question, gold answer and what was said, folded."""
+    kinds = [one.kind for one in facts.measured.examples]
+    assert kinds == [k for k in ("gained", "lost", "wrong", "unreadable") for _ in range(3)]
+    for one in facts.measured.examples:
+        score = {said[0]: said for said in one.said}
+        assert one.question == f"{HOSTILE} {one.item}?"
+        assert one.subject in score
+        assert len(score) == (2 if one.kind in ("gained", "lost") else 1)
+    page = Page(html.render(facts)).text
+    assert f"{HOSTILE} {facts.measured.examples[0].item}?" in page
+    assert "Not readable" in page
+    assert "Not readable" in markdown.render(facts)
+    assert "Not readable" not in printed(summary(facts))
 
 
 def test_hostile_domains_stay_text(facts):
@@ -408,7 +468,7 @@ def test_a_heading_has_something_below_it(tmp_path):
     rows = [
         line(name, "sums", f"{n:03}", float(n % 3 == 0), domain=f"d{n % 12}")
         for name in ("base", "new")
-        for n in range(36)
+        for n in range(60)
     ]
     measure(tmp_path, rows, [task("sums")])
     with Ledger(run_ledger_path(tmp_path / "eval")) as ledger:

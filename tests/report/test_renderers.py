@@ -336,7 +336,7 @@ def test_ticks_span_the_data_with_round_numbers(low, high, expected):
 def test_words():
     assert words.points(0.087) == "+8.7"
     assert words.points(-0.0121) == "−1.2"
-    assert words.points(0.0) == "±0.0"
+    assert words.points(0.0) == "0.0"
     assert words.points(0.0001, 0) == "+0"
     assert words.duration(3.21) == "3.2 s"
     assert words.duration(245) == "4 min 05 s"

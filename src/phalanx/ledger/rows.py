@@ -288,6 +288,17 @@ whole, so that ``round(score * samples)`` are (what pass@k needs); the other col
 the first sample, but for a ``reason`` that begins with "sample"."""
 
 
+ITEMS = "items:"
+"""Keys of the facts that have a task's questions and gold answers, {item: [question, gold]}, begin
+so; the name of the task follows."""
+ITEM_TEXTS = (
+    "WITH items AS MATERIALIZED (SELECT substr(f.key, 7) AS task, j.key AS item, "
+    "json_extract(j.value, '$[0]') AS question, json_extract(j.value, '$[1]') AS gold "
+    "FROM run f, json_each(f.value) j WHERE f.key LIKE 'items:%')"
+)
+"""The same as rows (task, item, question, gold), to begin a query with."""
+
+
 SUBJECT = "subject:"
 """Keys of the facts that say of whom a subject of an evaluation is made (``together``, and the
 keys of its ``members``) begin so; its name follows. A collective that has one answer of its own to

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from phalanx.config.schema import Config
 from phalanx.placing import placed
 from phalanx.report import plots, views, words
 from phalanx.report.commands import command_sections
@@ -106,10 +107,18 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "total_time": words.duration(words.total_seconds(facts)),
         "examples": views.examples(facts),
         "notes": notes(facts),
-        "config": words.flat(facts.config),
+        "config": _configuration(facts),
         "made_by": f"Made by phalanx {facts.version} from {facts.folder}/ledger.sqlite"
         + (f", code {facts.code}." if facts.code else "."),
     }
+
+
+def _configuration(facts: RunFacts) -> list[tuple[str, str]]:
+    """All settings of a run; of a command, which uses few, those that are not the defaults."""
+    if not facts.command:
+        return words.flat(facts.config)
+    config = Config.model_validate(facts.config)
+    return words.flat(config.model_dump(mode="json", exclude_defaults=True))
 
 
 def _contents(facts: RunFacts, own: Sequence[Section]) -> list[tuple[str, str]]:
@@ -155,7 +164,7 @@ def _subtitle(facts: RunFacts) -> str:
     rounds = words.plural(facts.progress.num_iterations, "stage" if facts.moaa else "iteration")
     parts = [
         f"phalanx {facts.command}" if facts.command else kind,
-        words.plural(len(facts.members), "member"),
+        words.who(facts),
         "" if facts.command else rounds,
         f"seed {facts.seed}",
         f"started {facts.created_at[:16].replace('T', ' ')} UTC" if facts.created_at else "",

@@ -18,6 +18,7 @@ from phalanx.config.schema import Config
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import SUBJECT
+from phalanx.report.measured_examples import examples_in
 from phalanx.report.measured_records import (
     Measured,
     Paired,
@@ -32,6 +33,7 @@ from phalanx.statistics.paired import detectable, detectable_mean, mean_test, pa
 from phalanx.statistics.scores import difference_interval, mean_of_parts, score_interval
 
 _AT = re.compile(r"^(?P<name>.+)@(?P<iteration>\d+)$")
+_FEW = 5  # items of a domain that say nothing alone
 _EQUAL = 1e-12  # means of the same scores, in another order
 _KS = (1, 2, 5, 10, 20, 50, 100)
 
@@ -72,6 +74,7 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
         return Measured()
     settings = {task.name: task for task in config.evaluate.tasks}
     common = tuple(t for t in rows.tasks if all((s, t) in rows.of for s in rows.subjects))
+    pairs = pairs_of(rows.subjects, against)
     places = [(s, t) for t in rows.tasks for s in rows.subjects if (s, t) in rows.of]
     return Measured(
         subjects=rows.subjects,
@@ -93,11 +96,12 @@ def measured(ledger: Ledger, config: Config, against: str | None = None) -> Meas
         means=tuple(_means(rows, common, config.seed)),
         paired=tuple(
             line
-            for subject, other in pairs_of(rows.subjects, against)
+            for subject, other in pairs
             for line in _paired(rows, subject, other, common, config.seed)
         ),
         passes=tuple(_passes(rows, places, config, ledger)),
         best=_best(rows, common, config.seed),
+        examples=tuple(examples_in(ledger, pairs)),
     )
 
 
@@ -174,16 +178,23 @@ def _score(subject: str, task: str, domain: str, rows: Mapping[str, _Row], seed:
 
 
 def _by_domain(rows: _Rows, places: Sequence[tuple[str, str]], seed: int) -> list[TaskScore]:
-    """Of tasks with more than one domain, in the order of their names."""
+    """Of tasks with more than one domain, in the order of their names; the small ones together."""
     found = []
     for subject, task in places:
         domains: dict[str, dict[str, _Row]] = {}
         for item, row in rows.of[subject, task].items():
             domains.setdefault(row.domain, {})[item] = row
-        if len(domains) > 1:
-            found += [
-                _score(subject, task, domain, domains[domain], seed) for domain in sorted(domains)
+        small = sorted(domain for domain, some in domains.items() if len(some) < _FEW)
+        names = sorted(domains)
+        if len(small) > 1:
+            names = [name for name in names if name not in small] + [
+                f"other domains ({len(small)})"
             ]
+            domains[names[-1]] = {
+                item: row for name in small for item, row in domains[name].items()
+            }
+        if len(names) > 1:
+            found += [_score(subject, task, name, domains[name], seed) for name in names]
     return found
 
 

@@ -8,7 +8,7 @@ from phalanx.report.words import percent, plural, points, points_span, span
 
 
 def measured_headline(measured: Measured) -> list[dict[str, str]]:
-    """At most three numbers: the best on test, the first comparisons."""
+    """At most two numbers: the best on test, and the mean change, or the largest of several."""
     items = []
     if measured.best:
         best = measured.best
@@ -19,13 +19,17 @@ def measured_headline(measured: Measured) -> list[dict[str, str]]:
                 "note": f"{best.subject} [{span(best.interval)}], {plural(best.num_test, 'item')}",
             }
         )
-    for (subject, other), rows in list(measured.comparisons.items())[: 3 - len(items)]:
+    found = list(measured.comparisons.values())
+    if found:
+        rows = max(found, key=lambda rows: abs(rows[-1].difference))
         last = rows[-1]
+        change = f"{points(last.difference)} points"
+        largest = f"; the largest change of {len(found)}" if len(found) > 1 else ""
         items.append(
             {
-                "name": f"{subject} minus {other}",
-                "value": f"{points(last.difference)} points",
-                "note": f"[{points_span(last.interval, 0)}] {comparison_line(rows)}",
+                "name": f"{last.subject} minus {last.other}",
+                "value": change if last.direction else f"unclear ({change})",
+                "note": f"[{points_span(last.interval, 0)}] {comparison_line(rows)}{largest}",
             }
         )
     if not items:

@@ -129,6 +129,20 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerExample:
+    """One item: ``said`` has (who, what was read, or why nothing was, the response, cut off) of the
+    subject, and first of whom it is compared with where ``kind`` is gained or lost."""
+
+    kind: str
+    subject: str
+    task: str
+    item: str
+    question: str
+    gold: str
+    said: tuple[tuple[str, str, str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Everything measured by one evaluation.
 
@@ -151,6 +165,7 @@ class Measured:
     paired: tuple[Paired, ...] = ()
     passes: tuple[PassAt, ...] = ()
     best: Picked | None = None
+    examples: tuple[AnswerExample, ...] = ()
 
     def score(self, subject: str, task: str) -> TaskScore | None:
         for one in self.scores:

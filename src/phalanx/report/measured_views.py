@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from phalanx.report.measured_examples import examples_section
 from phalanx.report.measured_records import Measured, Paired, Picked, TaskScore
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.words import (
@@ -28,14 +29,13 @@ _JUDGED = (
     "longer ones, so look at the lengths."
 )
 _READING = (
-    "p is that of exact McNemar (of flipped signs, where items are partly right); Holm adjusts it "
-    "over the tasks of one comparison, and decides: below .05 is better or worse. + and − count "
-    "items that gained and lost."
+    "p is that of exact McNemar (of flipped signs, where items are partly right); Holm corrects it "
+    "for the number of tasks that are tested, and decides: below .05 is better or worse. + and − "
+    "count items that gained and lost."
 )
 _FINDS = (
-    "“Unclear” is not “equal”: a difference below “finds” (points) would mostly go unnoticed. "
-    "It is the smallest that the test finds with 80 % chance, given how much the items differ; a "
-    "dash: none."
+    "“Unclear” is not “equal”: “finds” is the smallest difference (points) that the test would "
+    "find with 80 % chance, given how much the items differ; a dash: none."
 )
 
 
@@ -44,6 +44,7 @@ def measured_sections(measured: Measured) -> list[Section]:
     if not measured.subjects:
         return []
     found = [_scores(measured), _compared(measured), _domains(measured), _samples(measured)]
+    found.append(examples_section(measured))
     return [section for section in found if section.tables]
 
 
@@ -157,16 +158,43 @@ def _header(measured: Measured, task: str) -> str:
 
 
 def _compared(measured: Measured) -> Section:
-    tables = [
+    several = len(measured.comparisons) > 1
+    tables = _changes(measured) if several else []
+    tables += [
         TableView(
             f"{subject} minus {other}: {comparison_line(rows)}",
             ("task", "n", "points", "95 %", "+/−", "p", "Holm", "verdict", "finds"),
             tuple(_comparison(row) for row in rows),
             left=(0,),
+            detail=several,
         )
         for (subject, other), rows in measured.comparisons.items()
     ]
     return Section("compared", "Compared", (_READING, _FINDS) if tables else (), tuple(tables))
+
+
+def _changes(measured: Measured) -> list[TableView]:
+    """Comparisons down, their mean and tasks across."""
+    found = measured.comparisons
+    names = [*dict.fromkeys(row.task for rows in found.values() for row in rows if row.task)]
+    names = ["", *names] if any(not row.task for row in measured.paired) else names
+    tables = []
+    for some in _chunks(names, _ACROSS - 1):
+        lines = []
+        for (subject, other), rows in found.items():
+            at = {row.task: row for row in rows}
+            lines.append((f"{subject} minus {other}", *(_change(at.get(name)) for name in some)))
+        title = "Differences, points" + (" (more tasks)" if tables else "")
+        headers = ("comparison", *(name or "mean" for name in some))
+        note = "▲ better, ▼ worse, by the adjusted test; without a mark it is unclear."
+        tables.append(TableView(title, headers, tuple(lines), note, left=(0,)))
+    return tables
+
+
+def _change(row: Paired | None) -> str:
+    if row is None:
+        return "–"
+    return points(row.difference) + {1: " ▲", -1: " ▼", 0: ""}[row.direction]
 
 
 def _comparison(row: Paired) -> tuple[str, ...]:

@@ -133,7 +133,8 @@ def measured_plot(measured: Measured) -> Markup | None:
         return None
     others = {other for _, other in measured.comparisons}
     name = next(iter(others)) if len(others) == 1 else "compared with"
-    names = (name if len(name) <= 20 else f"{name[:19]}…", "subject")
+    one = dots[0].label if len(dots) == 1 else "whoever is named"
+    names = (name if len(name) <= 20 else f"{name[:19]}…", one)
     return dot_plot(dots, "Means of the subjects and of those they are compared with",
                     names=names, axis="% right, all items")  # fmt: skip
 

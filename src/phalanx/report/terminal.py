@@ -41,6 +41,7 @@ from phalanx.report.words import (
     span,
     total_seconds,
     when,
+    who,
 )
 
 _COLUMNS = 5  # member x domain columns that fit 80 characters
@@ -145,7 +146,7 @@ def _view(view: TableView) -> Table:
 
 
 def _heading(facts: RunFacts) -> Text:
-    count = plural(len(facts.members), "member")
+    count = who(facts)
     if facts.moaa:
         stages = plural(facts.progress.num_iterations, "stage")
         made = plural(facts.accounting.demonstrations_kept, "demonstration")

@@ -29,8 +29,8 @@ MAX_TEXT = 4000
 MAX_SAID = 1000
 TESTS = (
     "Tests: exact McNemar (for means of members: flipped signs), adjusted by Holm over the domains "
-    "of a row. Unclear is not equal: differences below “finds” (points) would mostly go unnoticed "
-    "(less than 80 % chance, given how many items differ; a dash: none would be found)."
+    "of a row. Unclear is not equal: “finds” is the smallest difference (points) that the "
+    "test would find (80 % chance, given how many items differ; a dash: none)."
 )
 _TAGS = {
     "contested": "Contested.",

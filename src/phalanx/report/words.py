@@ -97,10 +97,11 @@ def percent(share: float, places: int = 1) -> str:
 def points(difference: float, places: int = 1) -> str:
     """A signed difference of shares in percentage points: +8.7 or −1.2.
 
-    The sign is that of the exact number, so that +0 says "above 0, but less than shown".
+    The sign is that of the exact number, so that +0 says "above 0, but less than shown"; 0 has
+    none.
     """
     value = round(100 * difference, places)
-    sign = "±" if abs(difference) < 1e-12 else "+" if difference > 0 else MINUS
+    sign = "" if abs(difference) < 1e-12 else "+" if difference > 0 else MINUS
     return f"{sign}{abs(value):.{places}f}"
 
 
@@ -164,6 +165,13 @@ def choice_line(choice: Choice) -> str:
         f"{choice.member}, {when(choice.iteration)}: {percent(choice.test)} % "
         f"[{span(choice.test_interval)}] on test (dev {percent(choice.dev)} %)"
     )
+
+
+def who(facts: RunFacts) -> str:
+    """Of whom a summary speaks: the members, or whom an evaluation has measured."""
+    if facts.measured and facts.measured.subjects:
+        return f"{len(facts.measured.subjects):,} measured"
+    return plural(len(facts.members), "member")
 
 
 def run_name(facts: RunFacts) -> str:

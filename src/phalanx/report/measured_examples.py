@@ -1,0 +1,101 @@
+"""A few answers of an evaluation as they were given: gained, lost, wrong, unreadable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from phalanx.ledger import Ledger
+from phalanx.ledger.rows import ITEM_TEXTS
+from phalanx.report.measured_records import AnswerExample, Measured
+from phalanx.report.moaa_words import Section, TableView
+
+_MOST = 3  # of each kind
+_TEXT = 1000  # characters of a text
+_KINDS = {
+    "gained": "Gained: right, where the one compared with is wrong",
+    "lost": "Lost: wrong, where the one compared with is right",
+    "wrong": "Wrong",
+    "unreadable": "Not readable",
+}
+
+
+def examples_in(ledger: Ledger, pairs: Sequence[tuple[str, str]]) -> list[AnswerExample]:
+    """At most three of each kind, of different subjects and tasks as far as there are some.
+
+    Items are taken by their ids, which are hashes: in no order that says anything.
+    """
+    rows = ledger.query(
+        "SELECT member, task, item, score, correct, readable FROM evaluations "
+        "WHERE iteration = 0 ORDER BY item, task, member"
+    )
+    at = {(row["member"], row["task"], row["item"]): row for row in rows}
+    others = dict(pairs)
+    found: dict[str, list[tuple[str, str, str]]] = {kind: [] for kind in _KINDS}
+    for place, row in at.items():
+        other = at.get((others.get(place[0], ""), *place[1:]))
+        change = row["score"] - other["score"] if other is not None else 0
+        if change:
+            found["gained" if change > 0 else "lost"].append(place)
+        if not row["correct"]:
+            found["wrong" if row["readable"] else "unreadable"].append(place)
+    return [
+        AnswerExample(kind, *place, **_texts(ledger, place, others if kind in _PAIRED else {}))
+        for kind, places in found.items()
+        for place in _spread(places)
+    ]
+
+
+_PAIRED = ("gained", "lost")
+
+
+def _spread(places: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The first of each subject and task, then the second, ...: so many as are shown."""
+    seen: dict[tuple[str, str], int] = {}
+    ranked = []
+    for place in places:
+        seen[place[:2]] = seen.get(place[:2], 0) + 1
+        ranked.append((seen[place[:2]], place))
+    return [place for _, place in sorted(ranked, key=lambda one: one[0])[:_MOST]]
+
+
+def _texts(ledger: Ledger, place: tuple[str, str, str], others: dict[str, str]) -> dict[str, Any]:
+    """Question and gold answer, and what the subject and ``others`` of it said and was read as."""
+    subject, task, item = place
+    rows = ledger.query(
+        f"{ITEM_TEXTS} SELECT p.member, p.answer, p.reason, r.text, r.finish_reason, i.question, "
+        "i.gold FROM evaluations p LEFT JOIN items i ON i.task = p.task AND i.item = p.item "
+        "LEFT JOIN responses r ON r.id = p.response "
+        "WHERE p.iteration = 0 AND p.task = ? AND p.item = ? AND p.member IN (?, ?)",
+        (task, item, subject, others.get(subject, subject)),
+    )
+    rows.sort(key=lambda row: row["member"] == subject)
+    said = tuple(
+        (row["member"], row["answer"] or row["reason"] or "", row["text"] or "",
+         row["finish_reason"] == "length")
+        for row in rows
+    )  # fmt: skip
+    return {"question": rows[0]["question"] or "", "gold": rows[0]["gold"] or "", "said": said}
+
+
+def examples_section(measured: Measured) -> Section:
+    """A table for each kind, for the page alone."""
+    tables = []
+    for kind, title in _KINDS.items():
+        rows = tuple(row for one in measured.examples if one.kind == kind for row in _rows(one))
+        headers = ("task", "question", "gold", "who", "read as", "answer")
+        if rows:
+            columns = tuple(range(len(headers)))
+            tables.append(TableView(title, headers, rows, left=columns, detail=True))
+    return Section("answers", "Examples", (), tuple(tables))
+
+
+def _rows(one: AnswerExample) -> Iterator[tuple[str, ...]]:
+    for name, read, text, cut in one.said:
+        ended = " [cut off at the limit of new tokens]" if cut else ""
+        yield (one.task, _short(one.question), _short(one.gold), name, _short(read),
+               f"{_short(text)}{ended}")  # fmt: skip
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]} [… {len(text) - _TEXT:,} more]"
