@@ -7,7 +7,8 @@ python -m bench.first_result OUT train.epochs=2     settings of every arm, as fo
 
 For each seed ``phalanx recruit`` makes a pool once, and every arm is one ``phalanx run`` from it,
 with the same instructions, seed and items. The same command goes on where it stopped, and skips
-what is finished. The table (results.json, results.md) comes from the ledgers alone.
+what is finished; with other settings or items it is refused there. The table (results.json,
+results.md) comes from the ledgers alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from bench.first_table import initial_best, write_table
 from phalanx import skills
-from phalanx.config import load
+from phalanx.config import load, to_yaml
 from phalanx.ledger import Ledger, run_ledger_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,17 +98,31 @@ def _arguments() -> argparse.Namespace:
 
 
 def write_items(place: Place) -> None:
-    """Evaluation items of the configuration's first task, drawn once for all seeds."""
-    (task,) = load(place.config).evaluate.tasks
+    """Evaluation items of the configuration's first task, drawn once for all seeds.
+
+    Raises RuntimeError where the folder's work was made with other items or settings.
+    """
+    config = load(place.config, place.overrides)
+    (task,) = config.evaluate.tasks
     rows = [
         {"id": row.id, "instruction": row.text, "answer": row.answer, "domain": row.domain}
         for domain in task.domains
         for row in skills.items(domain, task.limit or 50, ITEMS_SEED)
     ]
-    place.out.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    if not place.items.exists() or place.items.read_text(encoding="utf-8") != text:
-        place.items.write_text(text, encoding="utf-8")
+    _keep(place.items, "".join(json.dumps(row) + "\n" for row in rows))
+    _keep(place.out / "settings.yaml", to_yaml(config))
+
+
+def _keep(path: Path, text: str) -> None:
+    """What all work of a folder is made from: written once, and the same ever after."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(text, encoding="utf-8")
+    elif path.read_text(encoding="utf-8") != text:
+        raise RuntimeError(
+            f"the work in {path.parent} was made with other {path.stem} ({path}); restore them, or "
+            "choose another folder"
+        )
 
 
 def run_all(place: Place, seeds: Sequence[int], arms: Sequence[str], jobs: int) -> None:

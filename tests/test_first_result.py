@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -110,6 +111,28 @@ def test_every_arm_is_a_sound_configuration():
     for settings in ARMS.values():
         config = load(first_result.CONFIG, settings)
         assert config.seed == 1
+
+
+def test_other_settings_or_items_are_refused(tmp_path):
+    place = Place(tmp_path / "out", first_result.CONFIG, ())
+    first_result.write_items(place)
+    first_result.write_items(place)
+    with pytest.raises(RuntimeError, match="other settings"):
+        first_result.write_items(replace(place, overrides=("train.beta=0.2",)))
+    place.items.write_text("other", encoding="utf-8")
+    with pytest.raises(RuntimeError, match="other items"):
+        first_result.write_items(place)
+
+
+def test_the_command_in_the_configuration_is_one():
+    (line,) = (
+        line for line in first_result.CONFIG.read_text("utf-8").splitlines() if "#   python" in line
+    )
+    words = line.removeprefix("#   python ").split()[:2]
+    done = subprocess.run(
+        [sys.executable, *words, "--help"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
