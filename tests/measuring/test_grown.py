@@ -9,6 +9,7 @@ import pytest
 
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.measuring.subjects import answering
 from phalanx.measuring.wanted import wanted
 from phalanx.measuring.work import measure_subjects
 from phalanx.report.facts import gather
@@ -156,3 +157,42 @@ def test_options_that_nothing_reads_are_refused(config, tmp_path):
         wanted(config, settings, tasks=["gsm8k"], members=["ada"], data=tmp_path)
     with pytest.raises(ConfigError, match=r"--data .* is read for tasks of --task alone"):
         wanted(config, settings, members=["ada"], data=tmp_path)
+
+
+def test_faults_of_contests_stand_beside_the_others(config, tmp_path):
+    tasks = [
+        {"name": "mine", "kind": "open", "source": f"{tmp_path}/open.jsonl", "baseline": "zed"}
+    ]
+    with pytest.raises(ConfigError) as caught:
+        wanted(config, [f"evaluate.tasks={json.dumps(tasks)}"], tasks=["mine", "gpqa"],
+               members=["ada", "bob"])  # fmt: skip
+    assert "baseline 'zed' is neither a file nor one of those" in str(caught.value)
+    assert "--task gpqa: no rows of kind gpqa" in str(caught.value)
+
+
+def test_endpoints_are_not_asked_for_likelihoods_that_nobody_needs(tmp_path):
+    far = [{"name": name, "engine": "openai", "model": "m"} for name in ("ada", "bob", "judy")]
+    far.append({"name": "near", "engine": "scripted", "roles": ["judge"]})
+    settings = {
+        "pool.members": far,
+        "endpoints": [{"name": "lab", "url": "http://127.0.0.1:9/v1"}],
+        "judge.protocol": "pairwise",
+        "evaluate.judges": ["judy"],
+    }
+    choices = {"choices": ["a", "b"], "labels": [1, 0]}
+    row = {"prompt": "Which?", "answer": "A", "choices": {"A": "a", "B": "b"},
+           "meta": {"mc1": choices, "mc2": choices}}  # fmt: skip
+    write_rows(tmp_path / "truthfulqa.jsonl", [row])
+    write_rows(tmp_path / "gsm8k.jsonl", GSM8K)
+    wish = wanted(None, settings, tasks=["truthfulqa_mc1", "gsm8k"], members=["best_of", "near"],
+                  data=tmp_path)  # fmt: skip
+    asked_of = {
+        name: [one.name for one in answering(wish.subjects, wish.voters, some[0])]
+        for name, some in wish.items.items()
+    }
+    assert asked_of["truthfulqa_mc1"] == ["near"]
+    assert asked_of["gsm8k"] == ["best_of", "near", "ada", "bob", "judy"]
+    with pytest.raises(ConfigError, match="there is no text to choose; name members besides"):
+        wanted(None, settings, tasks=["truthfulqa_mc1"], members=["best_of"], data=tmp_path)
+    with pytest.raises(ConfigError, match="--members ada: an endpoint gives no likelihood"):
+        wanted(None, settings, tasks=["truthfulqa_mc1"], members=["majority"], data=tmp_path)

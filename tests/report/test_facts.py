@@ -295,6 +295,27 @@ def test_the_collective_votes_with_reputations():
     assert vote({"a": silent}, {"a": 9}) == {("t", "i"): 0}
 
 
+def test_expressions_that_are_equal_are_one_answer_of_a_vote(tmp_path):
+    pytest.importorskip("math_verify")
+    said = {"ann": "7", "bea": r"\frac{1}{2}", "cid": "0.5"}
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        ledger.record_evaluation(
+            [
+                {
+                    "iteration": 0, "member": name, "task": "sums", "item": "i", "domain": "",
+                    "split": "test", "correct": int(name != "ann"), "readable": 1, "score": 0.0,
+                    "answer": answer, "reason": "", "response": "",
+                }
+                for name, answer in said.items()
+            ]
+        )  # fmt: skip
+        same = dict.fromkeys(said, 1.0)
+        for maths, right in (([], 0.0), (["sums"], 1.0)):
+            found = evaluation(ledger, list(said), seed=0, weights_before=same, weights_after=same,
+                               maths=maths)  # fmt: skip
+            assert found.collective[0].before == right
+
+
 def test_no_vote_on_tasks_without_an_answer_to_agree_on(tmp_path):
     with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
         ledger.record_evaluation(

@@ -405,6 +405,8 @@ def _unfit(
     faults = []
     for name, some in items.items():
         players = answering(subjects, also, some[0])
+        if subjects and not players:
+            faults.append(f"{name}: {left_out(subjects[0], some[0])}; name members besides")
         if some[0].match in BY_LIKELIHOOD:
             behind = [s for s in players if not s.together and s.members[0].engine == "openai"]
             faults += [
