@@ -411,6 +411,7 @@ def test_single_answers_are_on_the_page(facts):
     """Three of each kind, with question, gold answer and what was said, folded."""
     kinds = [one.kind for one in facts.measured.examples]
     assert kinds == [k for k in ("gained", "lost", "wrong", "unreadable") for _ in range(3)]
+    assert len({one.task for one in facts.measured.examples if one.kind == "wrong"}) == 3
     for one in facts.measured.examples:
         score = {said[0]: said for said in one.said}
         assert one.question == f"{HOSTILE} {one.item}?"

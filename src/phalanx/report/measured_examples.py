@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +14,10 @@ from phalanx.report.moaa_words import Section, TableView
 _MOST = 3  # of each kind
 _TEXT = 1000  # characters of a text
 _KINDS = {
-    "gained": "Gained: right, where the one compared with is wrong",
-    "lost": "Lost: wrong, where the one compared with is right",
+    "gained": "Gained: more right than whom it is compared with",
+    "lost": "Lost: less right than whom it is compared with",
     "wrong": "Wrong",
-    "unreadable": "Not readable",
+    "unreadable": "Not readable, or failed",
 }
 
 
@@ -50,13 +51,17 @@ _PAIRED = ("gained", "lost")
 
 
 def _spread(places: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The first of each subject and task, then the second, ...: so many as are shown."""
-    seen: dict[tuple[str, str], int] = {}
-    ranked = []
-    for place in places:
-        seen[place[:2]] = seen.get(place[:2], 0) + 1
-        ranked.append((seen[place[:2]], place))
-    return [place for _, place in sorted(ranked, key=lambda one: one[0])[:_MOST]]
+    """So many as are shown, each of the task, then the subject, that has the fewest so far."""
+    left, chosen = list(places), []
+    tasks: Counter[str] = Counter()
+    subjects: Counter[str] = Counter()
+    while left and len(chosen) < _MOST:
+        place = min(left, key=lambda one: (tasks[one[1]], subjects[one[0]]))
+        left.remove(place)
+        chosen.append(place)
+        subjects[place[0]] += 1
+        tasks[place[1]] += 1
+    return chosen
 
 
 def _texts(ledger: Ledger, place: tuple[str, str, str], others: dict[str, str]) -> dict[str, Any]:

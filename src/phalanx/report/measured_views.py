@@ -186,7 +186,10 @@ def _changes(measured: Measured) -> list[TableView]:
             lines.append((f"{subject} minus {other}", *(_change(at.get(name)) for name in some)))
         title = "Differences, points" + (" (more tasks)" if tables else "")
         headers = ("comparison", *(name or "mean" for name in some))
-        note = "▲ better, ▼ worse, by the adjusted test; without a mark it is unclear."
+        note = (
+            "▲ better, ▼ worse, by the adjusted test; without a mark it is unclear. The page "
+            "(phalanx report) has intervals, p and “finds” of each comparison, folded."
+        )
         tables.append(TableView(title, headers, tuple(lines), note, left=(0,)))
     return tables
 
