@@ -299,11 +299,12 @@ def test_a_vote_knows_that_two_expressions_are_one_answer(tmp_path):
     )
     rules += "  - {when: ., reply: It is Paris}\n"
     config = write_pool(tmp_path, list(replies), "sampling:\n" + rules, more)
-    wish = wanted(str(config), members=["majority"])
+    wish = wanted(str(config), members=["ada", "majority"])
     assert any("majority is not measured on where" in note for note in wish.notes)
     measure_subjects(wish, tmp_path / "out")
     assert right(tmp_path / "out") == {
         ("ada", "math"): 0, ("bob", "math"): 1, ("cora", "math"): 1, ("majority", "math"): 1,
+        ("ada", "where"): 1,
     }  # fmt: skip
 
 
