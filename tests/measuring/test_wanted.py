@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from phalanx.cli import app
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
@@ -145,7 +147,7 @@ def test_all_faults_are_in_one_message(config, tmp_path):
         wanted(
             config,
             ["match.duels=3"],
-            tasks=["medqq", "gpqa", "mmlu=nowhere.jsonl", "medqa", "medqa"],
+            tasks=["medqq", "mine=mine.jsonl", "gpqa", "mmlu=nowhere.jsonl", "medqa", "medqa"],
             members=["adda", "ada@3", "org/name/x", "cora", "cora", "1bad!=builtin:smollm2-135m"],
             data=tmp_path,
             against="zed",
@@ -153,6 +155,8 @@ def test_all_faults_are_in_one_message(config, tmp_path):
     text = str(caught.value)
     for words in (
         "--task medqq: no task and no kind has that name; did you mean medqa?",
+        "--task mine=mine.jsonl: no task and no kind has that name; rows of your own are a task of "
+        "the configuration: evaluate.tasks: [{name: mine",
         "--task gpqa: no rows of kind gpqa (looked in",
         "two tasks are named medqa",
         "there is no file 'nowhere.jsonl'",
@@ -198,6 +202,8 @@ def test_mixtures_and_judges_that_are_missing(tmp_path):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(LedgerError, match="no run in"):
         wanted(str(tmp_path), tasks=["skills"])
+    with pytest.raises(ConfigError, match=r"nowhere: there is no such run's folder, and no such f"):
+        wanted(str(tmp_path / "nowhere"), tasks=["skills"])
 
 
 def test_kinds_of_the_hub_are_kinds_that_can_be_read():
@@ -269,3 +275,12 @@ def test_what_recruits_learned_from_is_compared_with_the_items(tmp_path):
         ledger.record_start(facts, start, [])
     wish = wanted(str(folder), tasks=["gsm8k"], members=["ada"], data=tmp_path)
     assert [(one.what, len(one.found)) for one in wish.learned] == [("demonstrations", 1)]
+
+
+@pytest.mark.parametrize("option", ["--members", "--task"])
+@pytest.mark.parametrize("given", ["", ",", "ada,"])
+def test_an_empty_name_is_not_everything(option, given):
+    """An empty variable of a shell must not start the whole measurement."""
+    done = CliRunner().invoke(app, ["eval", "pool.yaml", option, given])
+    assert isinstance(done.exception, ConfigError)
+    assert "has an empty name; leave the option out" in str(done.exception)

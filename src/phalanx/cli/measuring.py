@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phalanx.cli.base import Quiet, app, out, stopping
+from phalanx.errors import ConfigError
 
 if TYPE_CHECKING:
     from phalanx.measuring.wanted import Wanted
@@ -126,9 +127,14 @@ def split_source(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _listed(given: Sequence[str] | None) -> list[str]:
-    """Options that may be repeated, and list several words each."""
+    """Options that may be repeated, and list several words each.
+
+    Raises ConfigError for one that lists none: an empty variable of a shell is not "everything".
+    """
     words = [word.strip() for text in given or () for word in text.split(",")]
-    return [word for word in words if word]
+    if given is not None and not all(words):
+        raise ConfigError(f"{', '.join(map(repr, given))} has an empty name; leave the option out")
+    return words
 
 
 def _default_folder(source: str | None, output: str) -> Path:

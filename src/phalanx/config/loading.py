@@ -39,6 +39,9 @@ PATH_KEYS = (
     ("mixture", "template"),
     ("reward", "criteria"),
     ("evaluate", "tasks", "*", "source"),
+    ("evaluate", "tasks", "*", "baseline"),
+    ("evaluate", "tasks", "*", "difficulty"),
+    ("evaluate", "tasks", "*", "gamed"),
 )
 """Keys whose text may name a file or a folder."""
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from phalanx.asking import Asking
 from phalanx.collective.ownwords import answer_alone
-from phalanx.config.faults import did_you_mean
+from phalanx.config.faults import closest
 from phalanx.errors import ConfigError, MissingPackage
 from phalanx.identity import content_id
 from phalanx.measuring.subjects import MAJORITY, Subject, answers
@@ -172,10 +172,9 @@ def _load(name: str) -> dict[str, Any]:
             raise ConfigError(f"{PREFIX}{name}: there is no such file")
         name = str(Path(name).absolute())
     elif name not in manager.all_tasks:
-        raise ConfigError(
-            f"{PREFIX}{name}: lm-eval has no task of that name; "
-            f"{did_you_mean(name, manager.all_tasks)}"
-        )
+        near = closest(name, manager.all_tasks)
+        hint = f"did you mean {near}?" if near else "`lm-eval ls tasks` lists them"
+        raise ConfigError(f"{PREFIX}{name}: lm-eval has no task of that name; {hint}")
     state = random.getstate()
     random.seed(0)  # as lm-eval does: some tasks shuffle their options by the global generator
     try:

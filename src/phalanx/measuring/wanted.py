@@ -95,9 +95,13 @@ class Tasks:
         kind = _kind_of(name)
         if not kind:
             known = [*(task.name for task in self.config.evaluate.tasks), *KINDS, SKILLS]
-            self.faults.append(
-                f"--task {word}: no task and no kind has that name; {did_you_mean(name, known)}"
-            )
+            hint = did_you_mean(name, known)
+            if Path(source or word).suffix in SUFFIXES:
+                hint = (
+                    "rows of your own are a task of the configuration: evaluate.tasks: "
+                    "[{name: mine, source: mine.jsonl, match: number}]"
+                )
+            self.faults.append(f"--task {word}: no task and no kind has that name; {hint}")
             return None
         if not NAME.fullmatch(name):
             self.faults.append(f"--task {word}: {name!r} is not a short name")
