@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -26,14 +27,14 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 
 
-def start(config, folder: Path) -> int:
-    """Fork a process that runs (or goes on with) the run in ``folder``; returns its id."""
+def start(work: Callable[..., object], *given: object) -> int:
+    """Fork a process that does ``work(*given)``; returns its id."""
     child = os.fork()
     if child:
         return child
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
-        align(config, folder)
+        work(*given)
     except BaseException as error:
         print(f"child failed: {error!r}", flush=True)
         os._exit(1)
@@ -43,7 +44,7 @@ def start(config, folder: Path) -> int:
 def finish(child: int) -> None:
     _, status = os.waitpid(child, 0)
     if status != 0:
-        sys.exit(f"the run ended with status {status}")
+        sys.exit(f"the child ended with status {status}")
 
 
 def contents(folder: Path) -> dict:
@@ -86,7 +87,7 @@ def main() -> None:
         import trl.trainer.dpo_trainer
         import trl.trainer.sft_trainer  # noqa: F401
     started = time.monotonic()
-    finish(start(config, folder / "whole"))
+    finish(start(align, config, folder / "whole"))
     whole_s = time.monotonic() - started
     print(f"whole run: {whole_s:.2f} s", flush=True)
     expected = contents(folder / "whole")
@@ -98,12 +99,12 @@ def main() -> None:
         rounds += 1
         cut = folder / f"cut-{rounds}"
         while landed < kills or missing:
-            child = start(config, cut)
+            child = start(align, config, cut)
             time.sleep(rng.uniform(0.01, 0.6) * whole_s)
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 if status != 0:
-                    sys.exit(f"the run ended with status {status}")
+                    sys.exit(f"the child ended with status {status}")
                 break
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
@@ -112,7 +113,7 @@ def main() -> None:
                 step = step_of(cut, expected)
                 steps[step] += 1
                 missing.discard(step)
-        finish(start(config, cut))
+        finish(start(align, config, cut))
         wrong = differing(expected, contents(cut))
         if wrong:
             sys.exit(f"after {landed} kills these tables differ from the whole run: {wrong}")

@@ -152,7 +152,7 @@ def _grown(config: Config, folder: Path) -> Config:
     path = run_ledger_path(folder)
     if not path.exists():
         return config
-    with Ledger(path) as ledger:
+    with Ledger(path, writable=True) as ledger:  # it may have been killed before it had tables
         earlier = None if ledger.is_untouched() else ledger.get("config")
     if earlier is None:
         return config
