@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -170,8 +175,56 @@ def test_nothing_is_written_over_the_run(ledger):
 
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "run").write_text("x", encoding="utf-8")
-    with pytest.raises(LedgerError, match="cannot be a run's folder"):
-        Ledger(run_ledger_path(tmp_path / "run"), writable=True)
+    for folder in (tmp_path / "run", tmp_path / "run" / "below"):
+        with pytest.raises(LedgerError, match="is, or is in, a file; name a folder"):
+            Ledger(run_ledger_path(folder), writable=True)
+
+
+READER = """
+import os, sys
+from phalanx.errors import LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+if not os.geteuid():
+    os.setuid(65534)  # to root nothing is read-only
+with Ledger(run_ledger_path(sys.argv[1])) as ledger:
+    print(ledger.get("seed"))
+try:
+    Ledger(run_ledger_path(sys.argv[1]), writable=True)
+except LedgerError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(how):
+    with tempfile.TemporaryDirectory() as name:  # one that everybody may enter, as tmp_path is not
+        folder = Path(name) / "run"
+        writer = multiprocessing.get_context("fork").Process(target=_write, args=(folder, how))
+        writer.start()
+        writer.join()
+        assert run_ledger_path(folder).with_name("ledger.sqlite-wal").exists() == (how == "killed")
+        Path(name).chmod(0o755)
+        folder.chmod(0o555)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", READER, folder], capture_output=True, text=True, timeout=60
+            )
+        finally:
+            folder.chmod(0o755)
+        assert done.returncode == 0, done.stderr
+        read, refused = done.stdout.splitlines()
+        assert read == "7"
+        assert refused == (
+            f"nothing can be recorded in {folder}: Permission denied; make it writable, or name "
+            "another folder"
+        )
+
+
+def _write(folder: Path, how: str) -> None:
+    with Ledger(run_ledger_path(folder), writable=True) as ledger:
+        ledger.put("seed", "7")
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 LINES = st.text(st.sampled_from('ab\n "\r'), max_size=3 * LONG_LINE)

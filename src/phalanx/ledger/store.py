@@ -96,13 +96,19 @@ class Ledger:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = RunLock(self.folder)
+            except (FileExistsError, NotADirectoryError):
+                raise LedgerError(f"{self.folder} is, or is in, a file; name a folder") from None
             except OSError as error:
-                raise LedgerError(f"{self.folder} cannot be a run's folder: {error}") from None
+                why = f"nothing can be recorded in {self.folder}: {error.strerror}"
+                raise LedgerError(f"{why}; make it writable, or name another folder") from None
             self._db = sqlite3.connect(self.path, isolation_level=None)
         else:
-            # as_uri quotes what SQLite would read as the start of parameters (#, ?, %).
+            # as_uri quotes what SQLite would read as the start of parameters (#, ?, %). Where it
+            # cannot make the log of a WAL, it reads only what it is told will not change.
+            log = self.path.with_name(f"{FILE_NAME}-wal")
+            still = "" if os.access(self.folder, os.W_OK) or log.exists() else "&immutable=1"
             self._db = sqlite3.connect(
-                self.path.resolve().as_uri() + "?mode=ro", uri=True, isolation_level=None
+                f"{self.path.resolve().as_uri()}?mode=ro{still}", uri=True, isolation_level=None
             )
         self._db.row_factory = sqlite3.Row
         try:
