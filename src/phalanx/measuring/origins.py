@@ -69,11 +69,24 @@ def origin_of(source: str | None, overrides: Sequence[str] | Mapping[str, Any] =
     """
     if source is not None and Path(source).expanduser().is_dir():
         return _origin_of_run(Path(source).expanduser(), overrides)
+    _refuse_nothing(source)
     if source is not None and _is_pool(source):
         source, overrides = None, [f"pool={source}", *as_texts(overrides)]
     config = shaped(source, overrides)
     members = made_members(config)
     return Origin(config, {0: members}, {0: _at_start(config, members)})
+
+
+def _refuse_nothing(source: str | None) -> None:
+    """Raise ConfigError for what is neither a file nor a folder, and looks like a folder."""
+    if source is None or source.startswith("preset:"):
+        return
+    path = Path(source).expanduser()
+    if path.suffix not in (".yaml", ".yml") and not path.exists():
+        raise ConfigError(
+            f"{source}: there is no such run's folder, and no such file; a preset is written "
+            "preset:NAME"
+        )
 
 
 def _is_pool(source: str) -> bool:
