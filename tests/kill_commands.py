@@ -136,9 +136,8 @@ def main() -> None:
             cut.goes_on(words)
         found = contents(cut.out)
         for table in differing(expected, found):
-            sys.exit(
-                f"after {where.total()} kills: {table} {found[table]}, whole {expected[table]}"
-            )
+            print(f"whole: {expected[table]}\ncut: {found[table]}")
+            sys.exit(f"after {where.total()} kills the table {table} is not that of the whole")
         if cut.asked != whole.asked:
             sys.exit("other requests were asked than without kills")
         shutil.rmtree(cut.out)
