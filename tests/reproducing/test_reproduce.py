@@ -21,20 +21,12 @@ from phalanx.report.games import contests
 from phalanx.reproducing import Wish, reproduce_to
 from phalanx.statistics import wilson
 from phalanx.tasks import TaskItem, split_of
+from tests.reproducing.conftest import COUNT
 from tests.reproducing.rows import write_data
 from tests.scripts import command, read_rows, write_rows
 
-COUNT = 60
 DEV_SHARE = Config().evaluate.dev_share
 PLACE = {name: ("main", row, "gsm8k") for name, row in (("initial", 0), ("sparta", 5))}
-RULES = r"""
-sampling:
-  - {when: 'number \d*[02468]\)', member: ada, purpose: evaluate, reply: 'So: #### 7'}
-  - {when: 'number [12457]*\)', member: bob, purpose: evaluate, reply: 'So: #### 7'}
-  - {when: ., purpose: evaluate, reply: I do not know.}
-  - {when: ., purpose: judge, reply: ['{"score": 3}', '{"score": 8}']}
-  - {when: ., reply: [one answer, another answer]}
-"""
 
 
 def right(member: str, number: int) -> bool:
@@ -44,24 +36,10 @@ def right(member: str, number: int) -> bool:
     return member == "bob" and not set(str(number)) & set("03689")
 
 
-@pytest.fixture
-def wish(tmp_path) -> Wish:
-    (tmp_path / "script.yaml").write_text(RULES, encoding="utf-8")
-    members = "".join(
-        f"  - {{name: {name}, engine: scripted, model: 'script:script.yaml'}}\n"
-        for name in ("ada", "bob", "cora")
-    )
-    (tmp_path / "pool.yaml").write_text(f"members:\n{members}", encoding="utf-8")
-    data = write_data(tmp_path / "data", count=COUNT)
-    return Wish(
-        "sparta", "main", ("gsm8k",), data, tmp_path / "pool.yaml",
-        ("match.duels=4", "iterations=2", "train.method=none"), (1, 2),
-    )  # fmt: skip
-
-
 def lines(out: Path) -> list[str]:
     text = (out / "commands.sh").read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if line.startswith("phalanx ")]
+    found = [line for line in text.splitlines() if line.startswith("phalanx ")]
+    return [line.removesuffix(" &&") for line in found]
 
 
 def obey(line: str) -> str:

@@ -47,6 +47,7 @@ def reproduce(
     same command again fills those that have been measured by then. Loads no model.
     """
     from phalanx.api import reproduce as made_of
+    from phalanx.report.words import plural
 
     made = made_of(
         paper,
@@ -62,7 +63,8 @@ def reproduce(
     )
     folder = made.folder
     out.print(
-        f"Wrote {len(made.study.runs)} configurations, plan.md and commands.sh to {folder}; "
+        f"Wrote {plural(len(made.study.runs), 'configuration')}, plan.md and commands.sh to "
+        f"{folder}; "
         f"{made.num_filled} of {made.num_able} cells that these runs can fill are filled: "
         f"{folder / 'README.md'}",
         markup=False,
@@ -74,6 +76,11 @@ def reproduce(
             "are comments: plan.md says why",
             markup=False,
             soft_wrap=True,
+        )
+    if idle := len(made.idle):
+        out.print(
+            f"{plural(idle, 'configuration')} cannot fill a cell yet; such commands are comments",
+            markup=False,
         )
     if lacking := made.num_lacking:
         out.print(f"{lacking} more cells lack something: README.md says what", markup=False)

@@ -55,7 +55,9 @@ class Wish:
 class Run:
     """One configuration. ``evals`` are the tasks that are measured after the run.
 
-    ``lacking`` says why one of them cannot be; ``members`` are those to measure ("": the default).
+    ``benchmarks`` says where the rows of each benchmark are on which it is measured, and
+    ``lacking`` why it is not measured on another; without any of the former the run can be made,
+    and fills no cell. ``members`` are those to measure (none: the default).
     """
 
     name: str
@@ -63,6 +65,7 @@ class Run:
     instructions: str
     config: Config
     difference: Section
+    benchmarks: dict[str, str]
     evals: list[Section] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
     members: tuple[str, ...] = ()
@@ -124,7 +127,7 @@ def study(paper: Paper, wish: Wish) -> Study:
     absent: dict[tuple[str, int, str], str] = {}
     for place, row, column in _cells(tables):
         benchmark = paper.benchmarks[column.benchmark]
-        reason, unmeasured = material.missing(row, column), material.unmeasured(benchmark)
+        reason, unmeasured = material.missing(row, column), material.unmeasured(benchmark, row)
         if reason or (row.arm and unmeasured):
             absent[place] = "; ".join(part for part in (reason, unmeasured) if part)
         if reason or (unmeasured and benchmark.by == "run"):
@@ -180,14 +183,29 @@ class _Material:
             reasons.append(f"needs instructions, {self._wanted(source.file)}: {source.words}")
         return "; ".join(reason for reason in reasons if reason)
 
-    def unmeasured(self, benchmark: Benchmark) -> str:
-        """Why a run cannot be measured on a benchmark; "" where it can."""
+    def unmeasured(self, benchmark: Benchmark, row: Row) -> str:
+        """Why a row of a run cannot be measured on a benchmark; "" where it can."""
         reasons = []
         if not self.rows_of(benchmark):
             reasons.append(f"needs rows, {self._wanted(benchmark.file)}")
-        if benchmark.judged and not self.judges:
-            reasons.append("needs a judge: evaluate.judges=[NAME], a member of the pool")
+        if benchmark.judged and not self._has_judge(benchmark, row):
+            reasons.append(
+                "needs a judge who is not measured, e.g. {name: umpire, model: MODEL, roles: []} "
+                "in the pool file, and evaluate.judges=[umpire]"
+            )
         return "; ".join(reasons)
+
+    def _has_judge(self, benchmark: Benchmark, row: Row) -> bool:
+        """Whether somebody may judge each who is measured: nobody judges an answer of their own.
+
+        In contests of a row without a member's name all meet the first one, who judges none then.
+        """
+        named = "@" in row.take
+        recruits = (self.pool.get("recruit") or {}).get("specialists", ())
+        players = [str(member["name"]) for member in self._players()]
+        measured = [row.take.partition("@")[0]] if named else [*players, *recruits]
+        met = set() if named or benchmark.by == "run" else set(measured[:1])
+        return all(set(self.judges) - met - {name} for name in measured)
 
     def _members_missing(self, arm: Arm) -> str:
         if arm.pool is not None:
@@ -306,8 +324,9 @@ def _configured(material: _Material, needs: Mapping[str, _Need]) -> dict[str, Ru
             unlike = difference(config, preset, material.paper.preset)
             members = tuple(need.members)
             runs[name] = Run(
-                name, need.arm, need.instructions, config, unlike, evals, need.lacking, members
-            )
+                name, need.arm, need.instructions, config, unlike, need.benchmarks, evals,
+                need.lacking, members,
+            )  # fmt: skip
     if faults:
         raise ConfigError([_in(fault, names) for fault, names in faults.items()])
     return runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from phalanx.report.words import plural
 from phalanx.reproducing.configurations import Study
 from phalanx.reproducing.filling import Cell, Value
 from phalanx.reproducing.papers import Paper, PaperTable, Published
@@ -29,8 +30,9 @@ def readme(study: Study, cells: Cells, again: str) -> str:
         f"# {paper.title}: the tables",
         "",
         f"Of {len(ours)} cells that Phalanx has a run for, {filled} are filled{lacking}. "
-        f"{len(study.runs)} configurations are in `configs/`, their plan in [plan.md](plan.md), "
-        "and all commands in `commands.sh` (`sh commands.sh`; stopped, it goes on where it was). "
+        f"Beside this page: {plural(len(study.runs), 'configuration')} in `configs/`, the plan in "
+        "[plan.md](plan.md), all commands in `commands.sh` (`sh commands.sh`; stopped, it goes on "
+        "where it was). "
         "This page is written anew, with what the runs have measured by then, by (in this folder):",
         "",
         f"    {again}",
@@ -59,6 +61,7 @@ def _table(study: Study, table: PaperTable, cells: Cells) -> Iterator[str]:
     else:
         yield from (f"- {row.title}: {row.absent}" for row in table.rows)
     yield from _details(table, cells)
+    yield from _from_hub(study, table, cells)
     if table.cannot:
         yield "\nWhat cannot be reproduced here, and why:\n"
         yield from (f"- {text}" for text in table.cannot)
@@ -165,6 +168,25 @@ def _details(table: PaperTable, cells: Cells) -> Iterator[str]:
     if absent:
         yield "\nRows without a run here:\n"
         yield from (f"- {title}: {reason}" for title, reason in absent.items())
+
+
+def _from_hub(study: Study, table: PaperTable, cells: Cells) -> Iterator[str]:
+    """Which columns are aligned or measured on rows that ``--data`` does not have."""
+    found: dict[str, dict[str, None]] = {}
+    for place, row, column in study.cells():
+        if place[0] != table.id or cells[place].absent:
+            continue
+        run = study.run_of(row, column)
+        taken = {
+            "aligned": run.config.instructions.source,
+            "measured": run.benchmarks[column.benchmark],
+        }
+        for words, source in taken.items():
+            if source.startswith("hub:"):
+                found.setdefault(f"{words} on {source}", {})[column.title] = None
+    if found:
+        yield "\nCells that take rows from the hub:\n"
+        yield from (f"- {', '.join(titles)}: {words}" for words, titles in found.items())
 
 
 def _of(value: Value) -> str:

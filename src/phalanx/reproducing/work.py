@@ -25,7 +25,8 @@ from phalanx.reproducing.writing import (
 class Reproduction:
     """What was written in ``folder``. ``cells``: (table, position of the row, column) -> cell.
 
-    ``refused``: the runs that have no room on the machine.
+    ``refused``: the runs that have no room on the machine. The commands of these and of ``idle``
+    ones are comments.
     """
 
     folder: Path
@@ -33,6 +34,11 @@ class Reproduction:
     study: Study
     cells: Mapping[tuple[str, int, str], Cell]
     refused: tuple[str, ...] = ()
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The runs that fill no cell, since their rows or a judge are missing."""
+        return tuple(name for name, run in self.study.runs.items() if not run.benchmarks)
 
     @property
     def num_filled(self) -> int:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from phalanx.config.loading import map_paths, moved_override
@@ -63,26 +63,48 @@ def configuration(study: Study, run: Run, folder: Path) -> str:
 
 # Commands -----------------------------------------------------------------------------------------
 
+_START = r"""
+cd "$(dirname "$0")" || exit
+trap 'exit 130' INT
+failed=
+phalanx() { # what fails is told at the end, and stops nothing but its own evaluation
+    command phalanx "$@" && return
+    failed="$failed
+  phalanx $*"
+    return 1
+}
+""".strip().splitlines()
+_END = r"""
+if [ -n "$failed" ]; then
+    echo "Failed; the same script goes on with them:$failed" >&2
+    exit 1
+fi
+""".splitlines()
+
 
 def commands(study: Study, out: Path, runs: Path, plans: Plans) -> str:
     """A shell script; each of its lines may be given again and goes on from where it was.
 
-    Those of a configuration that has no room are comments, so that the others are made.
+    Lines of a run that fills no cell or has no room are comments. One that fails stops no other
+    run; all that failed are told at the end.
     """
     lines = [
         "#!/bin/sh",
         f"# {study.paper.title}: what fills the tables of README.md.",
         "# Every line may be given again: what is finished is left as it is.",
-        "set -eu",
-        'cd "$(dirname "$0")"',
+        *_START,
     ]
     for run in study.runs.values():
         lines += ["", f"# {study.paper.arms[run.arm].title}, {run.instructions}"]
         own = list(_of_run(study, run, out, runs))
+        reasons = []
+        if not run.benchmarks:
+            reasons = ["# Fills no cell as it is, so it is not made:"]
         if isinstance(plans[run.name], str):
-            lines.append(f"# No room on {_where(study.wish)}: plan.md says why. Where there is:")
+            reasons.append(f"# No room on {_where(study.wish)}: plan.md says why. Where there is:")
+        if reasons:
             own = [f"# {line.removeprefix('# ')}" for line in own]
-        lines += own
+        lines += [*reasons, *own]
     for table in study.tables:
         for test in table.tests:
             lines += [
@@ -90,7 +112,7 @@ def commands(study: Study, out: Path, runs: Path, plans: Plans) -> str:
                 f"# {table.title}: {test.file}",
                 _of_judges(study, test, out, runs, plans),
             ]
-    lines += ["", "# Fill the tables", again(study.wish, out, runs)]
+    lines += ["", "# Fill the tables", again(study.wish, out, runs), *_END]
     return "\n".join(lines) + "\n"
 
 
@@ -99,7 +121,8 @@ def _of_run(study: Study, run: Run, out: Path, runs: Path) -> Iterator[str]:
     yield _words("check", config, *_machine(study.wish))
     for seed in study.wish.seeds:
         folder = Path(_near(runs / run.name / f"seed-{seed}", out))
-        yield _words("run", config, f"seed={seed}", "--out", folder)
+        line = _words("run", config, f"seed={seed}", "--out", folder)
+        yield f"{line} &&" if run.evals else line
         if run.evals:
             tasks = [{k: _near_file(v, out) for k, v in task.items()} for task in run.evals]
             members = ("--members", ",".join(run.members)) if run.members else ()
@@ -184,6 +207,10 @@ def plans_of(study: Study, out: Path) -> Plans:
 def plan(study: Study, plans: Plans) -> str:
     """Requests, tokens and time of every run, and what ``phalanx check`` says of each."""
     seeds = len(study.wish.seeds)
+    filling = [
+        made for name, made in plans.items()
+        if not isinstance(made, str) and study.runs[name].benchmarks
+    ]  # fmt: skip
     each = f"one seed of {seeds}" if seeds > 1 else "the only seed"
     lines = [
         f"# {study.paper.title}: the plan for {_where(study.wish)}",
@@ -193,9 +220,9 @@ def plan(study: Study, plans: Plans) -> str:
         "",
         "| configuration | requests | tokens read and written, at most | time |",
         "|---|---:|---:|---|",
-        *[_row(name, made) for name, made in plans.items()],
-        _sum(plans, seeds),
-        *_measuring(plans, seeds),
+        *[_row(study.runs[name], made) for name, made in plans.items()],
+        _sum(filling, len(plans), seeds),
+        *_measuring(filling, seeds),
     ]
     for name, made in plans.items():
         lines += ["", f"## {name}", "", "```", _text(made), "```"]
@@ -206,12 +233,11 @@ def _where(wish: Wish) -> str:
     return wish.machine or "this machine"
 
 
-def _measuring(plans: Plans, seeds: int) -> Iterator[str]:
+def _measuring(plans: Sequence[Plan], seeds: int) -> Iterator[str]:
     """What it costs to measure after every iteration, where that is most of the time."""
     often = [
-        made for made in plans.values()
-        if not isinstance(made, str) and made.times is not None
-        and made.config.evaluate.every < made.iterations
+        made for made in plans
+        if made.times is not None and made.config.evaluate.every < made.iterations
     ]  # fmt: skip
     spent = sum(made.times.once.get("evaluate", 0) for made in often if made.times) * seeds
     if spent > sum(made.total_seconds or 0 for made in often) * seeds / 2:
@@ -224,21 +250,22 @@ def _measuring(plans: Plans, seeds: int) -> Iterator[str]:
         )
 
 
-def _row(name: str, made: Plan | str) -> str:
+def _row(run: Run, made: Plan | str) -> str:
+    idle = "" if run.benchmarks else " (fills no cell)"
     if isinstance(made, str):
-        return f"| {name} | | | refused: see below |"
+        return f"| {run.name}{idle} | | | refused: see below |"
     requests, tokens = _work(made)
-    return f"| {name} | {requests:,} | {tokens:,} | {_time(made.total_seconds)} |"
+    return f"| {run.name}{idle} | {requests:,} | {tokens:,} | {_time(made.total_seconds)} |"
 
 
-def _sum(plans: Plans, seeds: int) -> str:
-    able = [made for made in plans.values() if not isinstance(made, str)]
+def _sum(able: Sequence[Plan], listed: int, seeds: int) -> str:
+    """Of the runs that can be made and fill a cell; ``listed`` are there in all."""
     counted = [_work(made) for made in able]
     requests, tokens = (sum(one[place] for one in counted) * seeds for place in (0, 1))
     times = [made.total_seconds for made in able]
     known = [seconds for seconds in times if seconds is not None]
     total = _time(sum(known) * seeds) if len(known) == len(times) else "not known"
-    left = len(plans) - len(able)
+    left = listed - len(able)
     words = "all" + (f" seeds ({seeds})" if seeds > 1 else "") + (f" but {left}" if left else "")
     return f"| **{words}** | {requests:,} | {tokens:,} | {total} |"
 
