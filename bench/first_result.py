@@ -165,7 +165,7 @@ def make_pool(place: Place, seed: int) -> None:
 
 def run_arm(place: Place, seed: int, arm: str) -> None:
     folder = place.run(seed, arm)
-    if is_finished(folder):
+    if is_finished(folder, load(place.config, place.overrides).iterations):
         return
     pool = place.pool(seed) / "pool.yaml"
     if arm == ONE_JUDGE:
@@ -180,11 +180,13 @@ def _same_optimiser(place: Place) -> list[str]:
     return [f"sft.{key}={getattr(train, key)}" for key in OPTIMISER]
 
 
-def is_finished(folder: Path) -> bool:
+def is_finished(folder: Path, iterations: int) -> bool:
+    """Whether a run is, and with as many iterations: with more of them it goes on."""
     if not run_ledger_path(folder).exists():
         return False
     with Ledger(run_ledger_path(folder)) as ledger:
-        return ledger.get("finished") is not None
+        length = int(ledger.get("num_iterations") or 0)
+        return ledger.get("finished") is not None and length >= iterations
 
 
 def one_judge_pool(place: Place, seed: int) -> Path:

@@ -109,8 +109,8 @@ def write_table(
     missing = []
     for seed in seeds:
         found = {arm: _finished(out / f"seed-{seed}" / arm) for arm in arms}
-        if lacking := [arm for arm, run in found.items() if run is None]:
-            missing.append(f"seed {seed} lacks {', '.join(lacking)}")
+        if names := lacking(found):
+            missing.append(f"seed {seed} lacks {', '.join(names)}")
             continue
         runs |= {(seed, arm): run for arm, run in found.items() if run is not None}
     complete = sorted({seed for seed, _ in runs})
@@ -124,6 +124,12 @@ def write_table(
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (out / "results.md").write_text(text + "\n", encoding="utf-8")
     return text
+
+
+def lacking(found: Mapping[str, Run | None]) -> list[str]:
+    """Arms that are not finished, or have fewer iterations than another."""
+    longest = max((run.last for run in found.values() if run is not None), default=0)
+    return [arm for arm, run in found.items() if run is None or run.last < longest]
 
 
 def _finished(folder: Path) -> Run | None:

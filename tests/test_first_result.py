@@ -71,6 +71,13 @@ def test_a_vote_goes_to_the_answer_of_most_and_is_shared_by_equals():
     assert set(silent.of_vote(1).values()) == {0.0}
 
 
+def test_arms_of_other_lengths_are_not_compared():
+    assert first_table.lacking({"a": RUN, "b": RUN}) == []
+    assert first_table.lacking({"a": RUN, "b": None}) == ["b"]
+    assert first_table.lacking({"a": replace(RUN, last=2), "b": RUN}) == ["b"]
+    assert first_table.lacking({"a": None}) == ["a"]
+
+
 def test_a_difference_is_that_of_the_domains_means():
     found = difference([(RUN, RUN.of_best(0), RUN.of_best(1))])
     assert found.value == pytest.approx(0.25)
