@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-
 from phalanx.errors import EngineError
 from phalanx.types import Message
 
@@ -249,6 +247,8 @@ class ChatFormat:
         return [{"role": "user", "content": system}, *turns]
 
     def _probe(self) -> _Probe:
+        import jinja2  # not at the top: what needs no template is quicker without
+
         user = {"role": "user", "content": _USER}
         assistant = {"role": "assistant", "content": _ASSISTANT}
         following = {"role": "user", "content": _NEXT}
@@ -276,6 +276,8 @@ class ChatFormat:
 
     def _try_apply(self, turns: list[dict[str, str]], generation: bool = True) -> str:
         """The rendering, or "" where the template refuses this conversation."""
+        import jinja2
+
         try:
             return self._apply(turns, generation)
         except jinja2.TemplateError:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx import pool
 from phalanx.config import Config, load, rules
@@ -32,8 +32,10 @@ from phalanx.plan.stages import measuring_of, rankers_of
 from phalanx.plan.units import unit_faults
 from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
-from phalanx.tasks.contamination import INSTRUCTIONS, Overlaps
 from phalanx.types import Member
+
+if TYPE_CHECKING:
+    from phalanx.tasks.contamination import Overlaps
 
 PAPER_MEMBERS = 10
 PAPER_BASE = "Qwen/Qwen2.5-7B-Instruct"
@@ -270,6 +272,8 @@ def _instructions(config: Config) -> Instructions:
 def _without(instructions: Instructions, overlaps: Sequence[Overlaps]) -> Instructions:
     """Those that are left where some overlap evaluation items. Raises ConfigError for none."""
     for found in overlaps:
+        from phalanx.tasks.contamination import INSTRUCTIONS  # only where there are items
+
         found.refuse_nothing_left()
         if found.what == INSTRUCTIONS and instructions.count is not None:
             instructions = replace(instructions, count=instructions.count - len(found.ids))
@@ -374,9 +378,11 @@ def _hub_items(task: TaskSettings) -> int:
 
 def _skipped(config: Config) -> list[str]:
     """A note for each task that leaves bad rows out; the hub is not asked."""
+    tasks = [task for task in config.evaluate.tasks if task.bad_rows == "skip"]
+    if not (local := [task for task in tasks if not task.source.startswith("hub:")]):
+        return []
     from phalanx.tasks import skipped_rows
 
-    local = [task for task in config.evaluate.tasks if not task.source.startswith("hub:")]
     return [note for task in local if (note := skipped_rows(task))]
 
 
