@@ -19,6 +19,8 @@ from typing import Any
 from phalanx.errors import ConfigError, MissingPackage
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+PROMPTS = ("instruction", "prompt", "question")
+"""Columns that may hold what is asked, where no setting names one; the first one counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings, Config
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id
-from phalanx.rows import BadRow, Row, Table, read_rows
+from phalanx.rows import PROMPTS, BadRow, Row, Table, read_rows
 from phalanx.sources import clean_text
 from phalanx.statistics import Interval, wilson
 from phalanx.turns import BadTurns, looks_like_turns, turns_of
@@ -41,7 +41,6 @@ from phalanx.types import (
 from phalanx.workshop import Workshop
 
 Texts = tuple[str, str]
-PROMPTS = ("instruction", "prompt", "question")
 SIDES = (("response_a", "response_b"), ("chosen", "rejected"), ("left", "right"))
 """Names of the two columns with responses; ``chosen`` is the better one, as the file says."""
 LABELLED = ("chosen", "rejected")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datasets
 import pytest
 
 from phalanx.benchmarks.pair_files import read_pair_file, usable
@@ -120,3 +121,14 @@ def test_published_rows_are_found(data_dir):
     assert read_pair_file(str(data_dir / "llmbar.jsonl")).format == "llmbar"
     found = read_pair_file(str(data_dir / "judgebench.jsonl"))
     assert (found.format, len(found.pairs)) == ("judgebench", 150)
+
+
+@pytest.mark.parametrize(
+    ("format", "row", "split"),
+    [("judgebench", JUDGEBENCH, "gpt"), ("rewardbench", REWARDBENCH, "filtered"),
+     ("ppe", PPE, "test"), ("pairs", OWN, "train")],
+)  # fmt: skip
+def test_a_named_format_is_read_from_its_published_split(tmp_path, format, row, split):
+    rows = datasets.Dataset.from_list([row])
+    datasets.DatasetDict({split: rows, "other": rows}).save_to_disk(str(tmp_path / "set"))
+    assert len(read_pair_file(str(tmp_path / "set"), format).pairs) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datasets
 import pytest
 
 from phalanx.benchmarks.questions import read_outputs, read_questions
@@ -108,3 +109,12 @@ def test_answers_that_do_not_fit_are_refused(write):
     two = [{"id": str(n), "output": "x", "generator": f"m{n}"} for n in range(2)]
     with pytest.raises(ConfigError, match=r"answers of 2 models \(m0, m1\)"):
         read_outputs(write(two))
+
+
+def test_prepared_questions_are_those_of_the_split(tmp_path):
+    rows = {"id": ["x"], "prompt": ["Why?"], "meta": [{"subset": "s"}]}
+    dev = datasets.Dataset.from_dict(rows)
+    train = datasets.Dataset.from_dict(rows | {"id": ["y"]})
+    datasets.DatasetDict({"train": train, "dev": dev}).save_to_disk(str(tmp_path / "set"))
+    found = read_questions(task("open", str(tmp_path / "set"), split="dev"), 0)
+    assert [row.id for row in found.rows] == ["x"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 from phalanx.benchmarks.fields import Fields, Unfit, read_records
@@ -30,10 +31,12 @@ from phalanx.benchmarks.records import ManyResponses, Pair, Side
 from phalanx.benchmarks.rewardbench import SUBSETS
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import read_rows
+from phalanx.rows import PROMPTS, read_rows
 
 Format = Literal["judgebench", "llmbar", "rewardbench", "ppe", "ppe-responses", "pairs"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+_SPLITS = {"judgebench": "gpt", "rewardbench": "filtered", "ppe": "test"}
+"""The split of a hub data set or folder in which a format's published rows are; else train."""
 
 # Columns that tell a format, the most telling first.
 _TELLING: tuple[tuple[Format, tuple[str, ...]], ...] = (
@@ -46,7 +49,6 @@ _TELLING: tuple[tuple[Format, tuple[str, ...]], ...] = (
     ("pairs", ("chosen", "rejected")),
 )
 _PREPARED = ("prompt", "choices", "answer")
-_PROMPTS = ("instruction", "prompt", "question")
 _GROUPS = ("group", "subset", "category", "domain")
 _WRITERS = (
     ("writer_a", "writer_b"), ("model_a", "model_b"), ("chosen_model", "rejected_model"),
@@ -91,19 +93,20 @@ def read_pair_file(path: str, format: Format | Literal["auto"] = "auto") -> Pair
     ``auto`` goes by the columns; prepared rows are those of the benchmark that all their groups
     belong to.
     """
-    columns = {name for row in read_rows(path).rows for name in row.fields}
+    split = _SPLITS.get(format, "train")
+    columns = {name for row in read_rows(path, split=split).rows for name in row.fields}
     if columns >= set(_PREPARED):
         if format == "ppe-responses":
             raise ConfigError(
                 "prepared rows hold two responses; ppe-responses needs the published columns "
                 "(question_id, prompt, model_name, response_1 ..., scores)", path,
             )  # fmt: skip
-        pairs = read_prepared_pairs(path)
+        pairs = read_prepared_pairs(path, split=split)
         return PairFile(path, _benchmark_of(pairs) if format == "auto" else format, pairs)
     found = _by_columns(path, columns) if format == "auto" else format
     if found == "ppe-responses":
-        return PairFile(path, found, many=read_ppe_responses(path))
-    return PairFile(path, found, _reader(found)(path))
+        return PairFile(path, found, many=read_ppe_responses(path, split=split))
+    return PairFile(path, found, _reader(found)(path, split=split))
 
 
 def _by_columns(path: str, columns: set[str]) -> Format:
@@ -127,9 +130,9 @@ def _benchmark_of(pairs: Sequence[Pair]) -> Format:
     return "pairs"
 
 
-def _reader(format: Format) -> Callable[[str], tuple[Pair, ...]]:
+def _reader(format: Format) -> Callable[..., tuple[Pair, ...]]:
     if format == "llmbar":
-        return lambda path: read_llmbar(path, "llmbar")
+        return partial(read_llmbar, subset="llmbar")
     return {
         "judgebench": read_judgebench,
         "rewardbench": read_rewardbench,
@@ -138,7 +141,7 @@ def _reader(format: Format) -> Callable[[str], tuple[Pair, ...]]:
     }[format]
 
 
-def read_own_pairs(path: str) -> tuple[Pair, ...]:
+def read_own_pairs(path: str, *, split: str = "train") -> tuple[Pair, ...]:
     """Rows of one's own: see the top of this file. An id is its own column, or the row's place.
 
     ``label`` is A, B or tie (``response_a`` and ``response_b`` as well); writers may also be
@@ -149,7 +152,7 @@ def read_own_pairs(path: str) -> tuple[Pair, ...]:
         sides, label = _sides(row)
         return Pair(
             id=row.name("id") if "id" in row else str(row.number),
-            instruction=row.words(_first(row, _PROMPTS, "an instruction")),
+            instruction=row.words(_first(row, PROMPTS, "an instruction")),
             response_a=row.text(sides[0]),
             response_b=row.text(sides[1]),
             label=label,
@@ -158,7 +161,7 @@ def read_own_pairs(path: str) -> tuple[Pair, ...]:
             families=_both(row, (("family_a", "family_b"),)),
         )
 
-    return read_records(path, make, lambda pair: pair.id)
+    return read_records(path, make, lambda pair: pair.id, split=split)
 
 
 def _sides(row: Fields) -> tuple[tuple[str, str], Side]:

@@ -12,10 +12,9 @@ from phalanx.benchmarks.records import Question
 from phalanx.config.schema import TaskSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import read_rows
+from phalanx.rows import PROMPTS, read_rows
 
 Version = Literal["v0.1", "v2.0"]
-_PROMPTS = ("instruction", "prompt", "question")
 _GROUPS = ("domain", "category", "dataset", "group")
 _PUBLISHED: dict[str, Callable[..., tuple[Question, ...]]] = {
     "alpaca_eval": readers.read_alpaca_eval,
@@ -45,7 +44,7 @@ def read_questions(task: TaskSettings, seed: int) -> Questions:
     found = read_rows(task.source, split=split).rows
     fields = found[0].fields if found else {}
     if fields.get("prompt") is not None and isinstance(fields.get("meta"), dict):
-        rows = readers.read_prepared_questions(task.source)
+        rows = readers.read_prepared_questions(task.source, split=split)
     else:
         rows = _PUBLISHED.get(task.kind, read_open)(task.source, split=split)
     if task.kind == "mt_bench" and (short := [row.id for row in rows if len(row.turns) != 2]):
@@ -62,9 +61,9 @@ def read_open(path: str, *, split: str = "train") -> tuple[Question, ...]:
     """Any prompts; in Alpaca's files a blank ``input`` is none, and another follows the prompt."""
 
     def make(row: Fields) -> Question:
-        name = next((name for name in _PROMPTS if name in row), None)
+        name = next((name for name in PROMPTS if name in row), None)
         if name is None:
-            raise Unfit(f"has none of {', '.join(_PROMPTS)}")
+            raise Unfit(f"has none of {', '.join(PROMPTS)}")
         text = _with_input(row, name)
         group = next((row.text(one) for one in _GROUPS if one in row), "")
         output = (row.text("output"),) if "output" in row else ()

@@ -206,7 +206,7 @@ def _two_turns(
     return Question(name, turns, row.words("category"), references)
 
 
-def read_prepared_pairs(path: str) -> tuple[Pair, ...]:
+def read_prepared_pairs(path: str, *, split: str = "train") -> tuple[Pair, ...]:
     """Pairs as ``{id, prompt, choices: {A, B}, answer: A or B, meta}``."""
 
     def make(row: Fields) -> Pair:
@@ -223,10 +223,10 @@ def read_prepared_pairs(path: str) -> tuple[Pair, ...]:
             writers=_writers(meta, "writer_a", "writer_b"),
         )
 
-    return read_records(path, make, _id)
+    return read_records(path, make, _id, split=split)
 
 
-def read_prepared_questions(path: str) -> tuple[Question, ...]:
+def read_prepared_questions(path: str, *, split: str = "train") -> tuple[Question, ...]:
     """Questions as ``{id, prompt, meta}``; in ``meta`` there may be two turns and references as in
     MT-Bench, or the ``index`` of an AlpacaEval instruction."""
 
@@ -239,7 +239,7 @@ def read_prepared_questions(path: str) -> tuple[Question, ...]:
         references = meta.texts("reference") if "reference" in meta else ()
         return _two_turns(row.name("id"), meta.texts("turns"), references, meta)
 
-    return read_records(path, make, _id)
+    return read_records(path, make, _id, split=split)
 
 
 def _writers(row: Fields, left: str, right: str) -> tuple[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from phalanx.benchmarks.pair_files import Format, PairFile, read_pair_file
+from phalanx.benchmarks.pair_files import FORMATS, PairFile, read_pair_file
 from phalanx.errors import ConfigError
 from phalanx.ledger import run_ledger_path
 from phalanx.measuring.judges_pairs import own_answers
@@ -44,9 +44,8 @@ def wanted_bench(
     """
     if not str(data):
         raise ConfigError("--data is missing; name a file with pairs, or a folder with answers")
-    known: tuple[Format, ...] = get_args(Format)
-    if format not in (AUTO, *known):
-        raise ConfigError(f"--format {format!r}: expected auto or one of {', '.join(known)}")
+    if format not in (AUTO, *FORMATS):
+        raise ConfigError(f"--format {format!r}: expected auto or one of {', '.join(FORMATS)}")
     bench = bench_from(source, overrides, members=members, iterations=iterations)
     seed, writers = bench.config.seed, {}
     path = Path(data).expanduser()

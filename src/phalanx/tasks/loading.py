@@ -12,7 +12,7 @@ from phalanx.config.schema import TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import Table, read_rows
+from phalanx.rows import PROMPTS, Table, read_rows
 from phalanx.sources import BUILTIN
 from phalanx.tasks import code_runner, equivalence, own
 from phalanx.tasks.fields import BadItem
@@ -78,7 +78,7 @@ def _opened(settings: TaskSettings) -> tuple[Table, Reader]:
 def _require_columns(table: Table, task: str) -> None:
     """A column that no row has is one fault of the whole file, not one of every row."""
     found = dict.fromkeys(key for row in table.rows for key in row.fields)
-    wanted = (own.QUESTIONS, ("answer",))
+    wanted = (PROMPTS, ("answer",))
     missing = [" or ".join(names) for names in wanted if not found.keys() & {*names}]
     if table.rows and missing:
         listed = ", ".join(map(repr, found)) or "none"

@@ -8,16 +8,15 @@ is a letter, a place from 0, or the text of an option. Without, the question its
 
 from __future__ import annotations
 
+from phalanx.rows import PROMPTS
 from phalanx.tasks import fields as of
 from phalanx.tasks.items import Match, TaskItem
 from phalanx.tasks.letters import letter_item
 
-QUESTIONS = ("instruction", "prompt", "question")
-
 
 def read(fields: of.Fields, task: str, match: Match) -> TaskItem:
     """Raises BadItem without a question or an answer, or for choices that would not be shown."""
-    question = of.text(fields, *QUESTIONS)
+    question = of.text(fields, *PROMPTS)
     if more := of.maybe(fields, "input"):
         question = f"{question}\n\n{more}"
     domain, answer = of.maybe(fields, "domain"), of.text(fields, "answer")
