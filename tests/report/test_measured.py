@@ -15,6 +15,7 @@ from phalanx.report.facts import gather
 from phalanx.report.measured import measured, pairs_of
 from phalanx.report.measured_page import measured_headline
 from phalanx.report.measured_views import best_line, measured_sections
+from phalanx.report.plots import measured_plot
 from phalanx.report.terminal import status, summary
 from phalanx.statistics import mcnemar_exact, minimum_detectable, score_interval, tango, wilson
 from tests.report import fixture_eval
@@ -126,6 +127,23 @@ def test_means_and_the_choice_are_of_the_tasks_that_all_have(tmp_path):
     assert found.best.subject == "b"
     assert (found.best.dev, found.best.num_dev) == (0.5, 4)
     assert (found.best.test, found.best.num_test) == (1.0, 4)
+
+
+def test_what_is_shown_of_a_comparison_is_of_the_tasks_that_all_have(tmp_path):
+    """The majority has no likelihoods: of two tasks one is common, and the other comes last."""
+    rows = [*marks("ada", "sums", "0" * 40), *marks("ada", "truth", "1" * 40),
+            *marks("bob", "sums", "1" * 20 + "0" * 20), *marks("bob", "truth", "0" * 40),
+            *marks("majority", "sums", "1" + "0" * 39)]  # fmt: skip
+    found = measure(tmp_path, rows, [task("sums"), task("truth")], subjects=("ada", "bob"))
+    bob = found.comparisons["bob", "ada"]
+    assert [line.task for line in bob] == ["sums", "truth"]
+    assert found.overall(bob) is bob[0]
+    (item,) = measured_headline(found)
+    assert item["name"] == "bob minus ada on sums"
+    assert item["value"] == "+50.0 points"
+    shown = str(measured_plot(found))
+    assert "+50.0 ▲" in shown
+    assert "▼" not in shown
 
 
 def test_the_luckiest_on_test_is_not_chosen(tmp_path):
@@ -261,6 +279,14 @@ def test_later_samples_that_went_wrong_are_counted(tmp_path):
     (score,) = found.scores
     assert (score.unreadable, score.failed, score.later) == (1, 0, 1)
     assert "1 item had a later one that failed" in str(measured_sections(found))
+
+
+def test_wrong_answers_with_a_reason_are_no_later_samples(tmp_path):
+    """Code that failed its tests says why, and is an ordinary wrong answer."""
+    rows = [line("a", "c", "1", 0.0, reason="1 of 3 tests failed"),
+            line("a", "c", "2", 0.5, reason="sample 2: timeout")]  # fmt: skip
+    (score,) = measure(tmp_path, rows, [task("c", samples=2, temperature=1.0)]).scores
+    assert (score.unreadable, score.failed, score.later) == (0, 0, 1)
 
 
 def test_partial_credit_has_no_pass_at_k(tmp_path):

@@ -173,7 +173,7 @@ def _score(subject: str, task: str, domain: str, rows: Mapping[str, _Row], seed:
             Counter(row.reason for row in rows.values() if row.cut and row.trouble == "unreadable")
         ),
         characters=sum(written) / len(written) if written else None,
-        later=sum(bool(row.reason) and not row.trouble for row in rows.values()),
+        later=sum(row.reason.startswith("sample ") and not row.trouble for row in rows.values()),
     )  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from phalanx.ledger import Ledger
-from phalanx.ledger.rows import ITEM_TEXTS
+from phalanx.ledger.rows import ITEMS
 from phalanx.report.measured_records import AnswerExample, Measured
 from phalanx.report.moaa_words import Section, TableView
 
@@ -40,11 +40,15 @@ def examples_in(ledger: Ledger, pairs: Sequence[tuple[str, str]]) -> list[Answer
             found["gained" if change > 0 else "lost"].append(place)
         if not row["correct"]:
             found["wrong" if row["readable"] else "unreadable"].append(place)
-    return [
-        AnswerExample(kind, *place, **_texts(ledger, place, others if kind in _PAIRED else {}))
-        for kind, places in found.items()
-        for place in _spread(places)
-    ]
+    chosen = [(kind, place) for kind, places in found.items() for place in _spread(places)]
+    asked = {task: json.loads(ledger.get(f"{ITEMS}{task}") or "{}") for _, (_, task, _) in chosen}
+    examples = []
+    for kind, place in chosen:
+        _, task, item = place
+        question, gold = asked[task].get(item, ("", ""))
+        said = _said(ledger, place, others if kind in _PAIRED else {})
+        examples.append(AnswerExample(kind, *place, question, gold, said))
+    return examples
 
 
 _PAIRED = ("gained", "lost")
@@ -64,23 +68,23 @@ def _spread(places: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]
     return chosen
 
 
-def _texts(ledger: Ledger, place: tuple[str, str, str], others: dict[str, str]) -> dict[str, Any]:
-    """Question and gold answer, and what the subject and ``others`` of it said and was read as."""
+def _said(
+    ledger: Ledger, place: tuple[str, str, str], others: dict[str, str]
+) -> tuple[tuple[str, str, str, bool], ...]:
+    """What the subject and ``others`` of it said and was read as."""
     subject, task, item = place
     rows = ledger.query(
-        f"{ITEM_TEXTS} SELECT p.member, p.answer, p.reason, r.text, r.finish_reason, i.question, "
-        "i.gold FROM evaluations p LEFT JOIN items i ON i.task = p.task AND i.item = p.item "
-        "LEFT JOIN responses r ON r.id = p.response "
+        "SELECT p.member, p.answer, p.reason, r.text, r.finish_reason "
+        "FROM evaluations p LEFT JOIN responses r ON r.id = p.response "
         "WHERE p.iteration = 0 AND p.task = ? AND p.item = ? AND p.member IN (?, ?)",
         (task, item, subject, others.get(subject, subject)),
     )
     rows.sort(key=lambda row: row["member"] == subject)
-    said = tuple(
+    return tuple(
         (row["member"], row["answer"] or row["reason"] or "", row["text"] or "",
          row["finish_reason"] == "length")
         for row in rows
     )  # fmt: skip
-    return {"question": rows[0]["question"] or "", "gold": rows[0]["gold"] or "", "said": said}
 
 
 def examples_section(measured: Measured) -> Section:

@@ -19,17 +19,18 @@ def measured_headline(measured: Measured) -> list[dict[str, str]]:
                 "note": f"{best.subject} [{span(best.interval)}], {plural(best.num_test, 'item')}",
             }
         )
-    found = list(measured.comparisons.values())
+    compared = [(measured.overall(rows), rows) for rows in measured.comparisons.values()]
+    found = [(line, rows) for line, rows in compared if line]
     if found:
-        rows = max(found, key=lambda rows: abs(rows[-1].difference))
-        last = rows[-1]
-        change = f"{points(last.difference)} points"
+        line, rows = max(found, key=lambda pair: abs(pair[0].difference))
+        change = f"{points(line.difference)} points"
+        on = f" on {line.task}" if len(rows) > 1 and line.task else ""
         largest = f"; the largest change of {len(found)}" if len(found) > 1 else ""
         items.append(
             {
-                "name": f"{last.subject} minus {last.other}",
-                "value": change if last.direction else f"unclear ({change})",
-                "note": f"[{points_span(last.interval, 0)}] {comparison_line(rows)}{largest}",
+                "name": f"{line.subject} minus {line.other}{on}",
+                "value": change if line.direction else f"unclear ({change})",
+                "note": f"[{points_span(line.interval, 0)}] {comparison_line(rows)}{largest}",
             }
         )
     if not items:

@@ -6,6 +6,7 @@ that answer together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from phalanx.statistics import Interval
@@ -175,8 +176,13 @@ class Measured:
 
     @property
     def comparisons(self) -> dict[tuple[str, str], tuple[Paired, ...]]:
-        """(subject, other) -> its tasks, the mean last, in order."""
+        """(subject, other) -> its tasks, and after them the mean where there is one."""
         found: dict[tuple[str, str], list[Paired]] = {}
         for one in self.paired:
             found.setdefault((one.subject, one.other), []).append(one)
         return {pair: tuple(rows) for pair, rows in found.items()}
+
+    def overall(self, rows: Sequence[Paired]) -> Paired | None:
+        """Of one comparison: what is of the same tasks as ``means``, None without such tasks."""
+        task = "" if len(self.common) > 1 else next(iter(self.common), None)
+        return next((row for row in rows if row.task == task), None)

@@ -122,10 +122,10 @@ def measured_plot(measured: Measured) -> Markup | None:
     means = {mean.subject: mean for mean in measured.means}
     dots = []
     for (subject, other), rows in measured.comparisons.items():
-        one, two = means.get(other), means.get(subject)
-        if one is None or two is None:
+        one, two, line = means.get(other), means.get(subject), measured.overall(rows)
+        if one is None or two is None or line is None:
             continue
-        arrow = {1: " ▲", -1: " ▼", 0: ""}[rows[-1].direction]
+        arrow = {1: " ▲", -1: " ▼", 0: ""}[line.direction]
         note = f"{points(two.score - one.score)}{arrow}"
         label = subject if len(subject) <= 15 else f"{subject[:14]}…"
         dots.append(Dot(label, one.score, one.interval, two.score, two.interval, note))
