@@ -247,15 +247,18 @@ def pool_members(asking: Asking) -> dict[str, Member]:
     return {member.name: member for member in asking.ledger.members()}
 
 
+UNMADE = (
+    "recruits are made by a run and are not there yet; make them with `phalanx recruit CONFIG`, "
+    "and add pool=pool/pool.yaml"
+)
+
+
 def refuse_unmade(config: Config, members: Sequence[Member]) -> None:
     """Raise ConfigError for recruits: only a run makes them."""
     recruits = {member.name for member in pool.recruits_from(config)}
     unmade = [member.name for member in members if member.name in recruits]
     if unmade:
-        raise ConfigError(
-            f"{', '.join(unmade)}: recruits are made by a run and are not there yet; make them "
-            "with `phalanx recruit CONFIG`, and add pool=pool/pool.yaml"
-        )
+        raise ConfigError(f"{', '.join(unmade)}: {UNMADE}")
 
 
 @dataclass(frozen=True, slots=True)

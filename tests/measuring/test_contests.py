@@ -19,9 +19,10 @@ from phalanx.config.schema import TaskSettings
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.measuring.contests import contest, prepare, standing
+from phalanx.measuring.contests import contest, prepare
 from phalanx.measuring.subjects import Subject
 from phalanx.report.facts import gather
+from phalanx.report.games import contests
 from phalanx.report.games_views import contest_sections
 from phalanx.report.html import write_html
 from phalanx.report.terminal import summary
@@ -95,12 +96,12 @@ class Table:
         with asking(self.config, self.folder, kind="eval", inputs="x", members=everybody,
                     workshop=shop) as place:  # fmt: skip
             judging = [self.members[name] for name in judges.split()]
-            contest(task, self.subjects(*names.split()), judging, place)
+            contest(prepare(task, self.subjects(*names.split()), judging, self.config), place)
             return place.ledger.query("SELECT * FROM games WHERE task = ?", (task.name,))
 
     def standing(self):
         with Ledger(run_ledger_path(self.folder)) as ledger:
-            return standing(ledger, self.config)
+            return list(contests(ledger, self.config.seed))
 
 
 def lines(contest_) -> dict[tuple[str, str], Any]:
@@ -353,17 +354,16 @@ def test_every_fault_is_in_one_message_and_nobody_was_asked(tmp_path, questions)
     table = Table(tmp_path, ANSWERS + ARENA)
     by_mixture = table.config.judge.model_copy(update={"protocol": "moa"})
     table.config = table.config.model_copy(update={"judge": by_mixture})
-    task = TaskSettings(name="t", kind="open", source=questions, baseline="boz", samples=2,
-                        temperature=1, difficulty="x", bad_rows="skip")  # fmt: skip
-    vote = Subject("majority", tuple(table.members.values()), "majority")
+    task = TaskSettings(name="t", kind="open", source=questions, baseline="boz", temperature=1,
+                        difficulty="x", bad_rows="skip")  # fmt: skip
     with pytest.raises(ConfigError) as refused:
-        prepare(task, [*table.subjects("ada"), vote], [table.members["cora"]], table.config)
+        prepare(task, table.subjects("ada"), [table.members["cora"]], table.config)
     text = str(refused.value)
-    for part in ("majority votes", "samples is 2", "bad_rows is skip", "baseline 'boz' is neither",
-                 "difficulty and", "judge.protocol is 'moa'"):  # fmt: skip
+    for part in ("bad_rows is skip", "baseline 'boz' is neither", "difficulty and",
+                 "judge.protocol is 'moa'"):  # fmt: skip
         assert part in text
     with pytest.raises(ConfigError, match="nobody judges; name judges"):
-        prepare(task.model_copy(update={"samples": 1}), table.subjects("ada"), [], table.config)
+        prepare(task, table.subjects("ada"), [], table.config)
     assert not table.engine.calls
 
 
@@ -449,7 +449,7 @@ def test_the_command_plays_contests_and_shows_them(tmp_path, arena):
     assert done.returncode == 0, done.stderr
     assert "Arena-Hard v0.1: arena against bob" in done.stdout
     with Ledger(run_ledger_path(out)) as ledger:
-        (found,) = standing(ledger, phalanx.load_config(config, purpose="eval"))
+        (found,) = contests(ledger, 3)
     assert measures(found.lines[0])["win rate, weight 1"].value == pytest.approx(7 / 8)
     again = command("eval", config, "--members", "bob,ada,eve", "--out", out)
     assert again.returncode == 0, again.stderr

@@ -278,6 +278,28 @@ def test_what_recruits_learned_from_is_compared_with_the_items(tmp_path):
     assert [(one.what, len(one.found)) for one in wish.learned] == [("demonstrations", 1)]
 
 
+def test_judges_who_are_not_there_are_refused_before_anybody_is_asked(config, tmp_path):
+    """Without a configuration, too, and where the rules know a name that is not made yet."""
+    alone = tmp_path / "pool.yaml"
+    alone.write_text(
+        "base: builtin:smollm2-135m\nmembers: [{name: ada}, {name: bob}]\n", encoding="utf-8"
+    )
+    words = [f"pool={alone}", "evaluate.judges=[typo]"]
+    with pytest.raises(ConfigError, match=r"evaluate\.judges: no member is named typo"):
+        wanted(None, words, tasks=["skills"], members=["ada", "bob", "best_of"])
+    unmade = tmp_path / "unmade.yaml"
+    unmade.write_text(
+        "pool:\n  base: builtin:smollm2-135m\n  recruit: {specialists: {new: [echo]}}\n"
+        "  members: [{name: ada}, {name: bob}]\nevaluate: {judges: [new]}\n",
+        encoding="utf-8",
+    )
+    write_rows(tmp_path / "com2.jsonl", [{"question": "Why?", "answer": "so"}])
+    asked = {"members": ["ada"], "data": tmp_path}
+    with pytest.raises(ConfigError, match=r"evaluate\.judges: no member is named new"):
+        wanted(str(unmade), tasks=["com2"], **asked)
+    assert names(wanted(str(unmade), tasks=["skills"], members=["ada"])) == ["ada"]  # none judges
+
+
 @pytest.mark.parametrize("option", ["--members", "--task"])
 @pytest.mark.parametrize("given", ["", ",", "ada,"])
 def test_an_empty_name_is_not_everything(option, given):

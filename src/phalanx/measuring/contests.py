@@ -23,12 +23,10 @@ from phalanx.collective.conversation import Answer
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import canonical_json, content_id
-from phalanx.ledger import Ledger
 from phalanx.ledger.rows import CONTEST
 from phalanx.measuring.contests_judging import Bench, Match, Row, battles, preferences, ratings
 from phalanx.measuring.contests_open import comparisons
-from phalanx.measuring.subjects import MAJORITY, Subject, answers, may_compare
-from phalanx.report.games import Contest, contests
+from phalanx.measuring.subjects import Subject, answers, may_compare
 from phalanx.types import Member, Message, Sampling
 
 OUTPUT = "baseline"
@@ -131,16 +129,14 @@ def prepare(
     return Prepared(task, questions, players, baseline, may_judge, facts)
 
 
-def contest(
-    task: TaskSettings, subjects: Sequence[Subject], judges: Sequence[Member], place: Asking
-) -> None:
+def contest(made: Prepared, place: Asking) -> None:
     """Have the subjects answer and the judges judge; every verdict is in ``games`` then.
 
     The same call goes on where an earlier one stopped, and one with further subjects adds to it.
-    Raises ConfigError as :func:`prepare`, and LedgerError where the folder has this contest
-    against another baseline; both before anybody is asked.
+    Raises LedgerError, before anybody is asked, where the folder has this contest against another
+    baseline.
     """
-    made = prepare(task, subjects, judges, place.config)
+    task = made.task
     earlier = json.loads(place.ledger.get(f"{CONTEST}{task.name}") or "{}")
     if earlier and earlier["baseline"] != made.facts["baseline"]:
         raise LedgerError(
@@ -182,11 +178,6 @@ def contest(
     place.ledger.record_games([{**row, "task": task.name} for row in rows])
 
 
-def standing(ledger: Ledger, config: Config) -> list[Contest]:
-    """Every contest of a ledger with its tables, from ``games`` alone."""
-    return list(contests(ledger, config.seed))
-
-
 # Checking -----------------------------------------------------------------------------------------
 
 
@@ -204,17 +195,11 @@ def _settings_faults(
     faults = []
     if not judges:
         faults.append("nobody judges; name judges in evaluate.judges")
-    if votes := [one.name for one in subjects if one.together == MAJORITY]:
-        faults.append(
-            f"{', '.join(votes)} votes and writes no answer of its own; leave it out here"
-        )
     names = [one.name for one in subjects]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{', '.join(twice)} is there twice; give every one a name of its own")
     if task.bad_rows == "skip":
         faults.append("bad_rows is skip, and a contest asks every question; mend the file's rows")
-    if task.samples > 1:
-        faults.append(f"samples is {task.samples}, and a contest has one answer to each question")
     if task.kind == "mt_bench" and task.temperature:
         faults.append("mt_bench has its published temperature for each category; leave it out")
     if task.kind == "mt_bench" and task.baseline:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import pool
-from phalanx.asking import stored_config
+from phalanx.asking import UNMADE, stored_config
 from phalanx.collective.mixture import mixture_from
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
@@ -29,10 +29,6 @@ from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject
 from phalanx.methods import METHODS
 from phalanx.types import Instruction, Member
 
-UNMADE = (
-    "recruits are made by a run and are not there yet; make them with `phalanx recruit CONFIG`, "
-    "and add pool=pool/pool.yaml"
-)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

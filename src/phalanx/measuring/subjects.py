@@ -82,6 +82,11 @@ def left_out(subject: Subject, item: TaskItem | None) -> str:
     return ""
 
 
+def writing(subjects: Sequence[Subject]) -> list[Subject]:
+    """Those who write answers of their own, to whatever they are asked."""
+    return [subject for subject in subjects if not left_out(subject, None)]
+
+
 def voters(subjects: Sequence[Subject]) -> tuple[Subject, ...]:
     """Members of ``majority`` and ``best_of`` that are no subjects of their own, as subjects."""
     known = {subject.members[0] for subject in subjects if not subject.together}

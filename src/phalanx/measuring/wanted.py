@@ -20,6 +20,7 @@ from phalanx.config.schema_evaluate import CONTESTS, TaskKind
 from phalanx.errors import ConfigError, MissingPackage, PhalanxError
 from phalanx.identity import content_id
 from phalanx.measuring.contests import Prepared, prepare
+from phalanx.measuring.lm_eval import PREFIX, lm_eval_faults, lm_eval_rows, row_name
 from phalanx.measuring.origins import NAME, Members, Origin, origin_of, with_members
 from phalanx.measuring.subjects import (
     BEST_OF,
@@ -29,6 +30,7 @@ from phalanx.measuring.subjects import (
     left_out,
     may_compare,
     voters,
+    writing,
 )
 from phalanx.rows import SUFFIXES
 from phalanx.sources import BUILTIN, read_demonstrations
@@ -37,7 +39,6 @@ from phalanx.tasks.contamination import DEMONSTRATIONS, INSTRUCTIONS, Overlaps, 
 from phalanx.tasks.kinds import HUB
 from phalanx.types import Member
 
-LM_EVAL = "lm-eval:"
 SKILLS = "skills"
 KINDS: tuple[str, ...] = tuple(kind for kind in get_args(TaskKind) if kind)
 _STEMS = {
@@ -64,9 +65,9 @@ class Tasks:
         """The tasks, and those of lm-eval."""
         known = {task.name: task for task in self.config.evaluate.tasks}
         found: dict[str, TaskSettings] = {}
-        others = [word for word in dict.fromkeys(words) if word.startswith(LM_EVAL)]
+        others = [word for word in dict.fromkeys(words) if word.startswith(PREFIX)]
         for word in words:
-            if word.startswith(LM_EVAL):
+            if word.startswith(PREFIX):
                 continue
             task = known.get(word) or self._task(word)
             if task is None:
@@ -157,9 +158,9 @@ class Wanted:
     ``voters`` are members who answer as well because a collective chooses among their answers.
     ``start`` has everybody at iteration 0; ``judges`` are those of them who judge, the same for
     everybody, and empty where nothing is judged. ``members``: whoever is asked, with the iteration
-    that they are of. ``weights``: subject that votes -> member -> weight. ``rows``: task -> content
-    id of what is asked. ``baselines``: contest -> whom everybody meets. ``learned``: instructions
-    and demonstrations of the run, those that overlap items. ``notes`` are shown before anybody is
+    that they are of. ``weights``: subject that votes -> member -> weight. ``contests`` are ready to
+    begin. ``rows``: task -> content id of what is asked. ``learned``: instructions and
+    demonstrations of the run, those that overlap items. ``notes`` are shown before anybody is
     asked.
     """
 
@@ -175,14 +176,10 @@ class Wanted:
     judges: tuple[Member, ...] = ()
     members: tuple[tuple[int, Member], ...] = ()
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
+    contests: tuple[Prepared, ...] = ()
     rows: dict[str, str] = field(default_factory=dict)
-    baselines: dict[str, str] = field(default_factory=dict)
     learned: tuple[Overlaps, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def contests(self) -> list[TaskSettings]:
-        return [task for task in self.config.evaluate.tasks if task.kind in CONTESTS]
 
 
 def wanted(
@@ -210,7 +207,7 @@ def wanted(
     config = _with_tasks(with_members(origin.config, reader.bare), chosen)
     start = (*origin.versions[0], *reader.bare_members)
     items, faults = _items(chosen, config.seed)
-    judges, known = _judges(config, start)
+    judges, unknown = _judges(config, start)
     subjects = [replace(s, judges=judges) if s.together == BEST_OF else s for s in subjects]
     also = _voters(subjects, items)
     names = [subject.name for subject in subjects]
@@ -221,20 +218,23 @@ def wanted(
         *reader.faults,
         *given.faults,
         *_nothing(subjects, reader, [*chosen, *others], given, tasks),
-        *(rules.faults(config, purpose="eval") if source is not None or reader.bare else ()),
+        *(rules.faults(config, purpose="eval") if source is not None or start else ()),
         *_unfit(subjects, also, items, config),
         *_of_lm_eval(others, subjects),
     ]
+    judged = any(task.kind in CONTESTS or is_judged(task) for task in chosen)
+    judged = judged or any(subject.together == BEST_OF for subject in subjects)
+    if unknown and judged and not faults:  # the rules do not know that recruits are not made
+        faults.append(unknown)
     contests: list[Prepared] = []
-    if known:
+    if not unknown:
         faults += _unfit_to_choose(subjects, judges, config, start)
-    if known and not reader.faults:  # whoever plays and judges is known
+    if not unknown and not reader.faults:  # whoever plays and judges is known
         contests, more = _contests(subjects, chosen, config, judges)
         faults += more
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
     rows = {name: content_id(some) for name, some in items.items()}
-    judged = contests or any(map(is_judged, chosen)) or any(s.judges for s in subjects)
     learned = _learned(origin, items, chosen)
     return Wanted(
         config=config,
@@ -249,8 +249,8 @@ def wanted(
         judges=judges if judged else (),
         members=_asked(origin, subjects),
         weights={s.name: _weights(origin, s) for s in subjects if s.together},
+        contests=tuple(contests),
         rows=rows | {made.task.name: made.inputs for made in contests} | _of_harness(others, limit),
-        baselines={made.task.name: made.facts["baseline"] for made in contests},
         learned=learned,
         notes=(
             *_notes(subjects, also, items, chosen, others),
@@ -301,12 +301,12 @@ def _items(
     return found, faults
 
 
-def _judges(config: Config, start: Sequence[Member]) -> tuple[tuple[Member, ...], bool]:
-    """Who judges, and whether all who are named are there (the rules say who is not)."""
+def _judges(config: Config, start: Sequence[Member]) -> tuple[tuple[Member, ...], str]:
+    """Who judges, and why not all who are named are there."""
     try:
-        return judges_from(config, start), True
-    except ConfigError:
-        return (), False
+        return judges_from(config, start), ""
+    except ConfigError as error:
+        return (), str(error)
 
 
 def _voters(
@@ -326,7 +326,7 @@ def _contests(
 ) -> tuple[list[Prepared], list[str]]:
     """Every contest that can begin, and what is wrong with the others."""
     found, faults = [], []
-    players = [one for one in subjects if not left_out(one, None)]
+    players = writing(subjects)
     for task in tasks:
         if task.kind in CONTESTS:
             try:
@@ -340,14 +340,12 @@ def _of_lm_eval(tasks: Sequence[str], subjects: Sequence[Subject]) -> list[str]:
     """Why tasks of lm-eval cannot be asked of those who are not left out of them."""
     if not tasks:
         return []
-    players = [one for one in subjects if not left_out(one, None)]
+    players = writing(subjects)
     if subjects and not players:
         return [f"{', '.join(tasks)}: {left_out(subjects[0], None)}; name members besides"]
-    from phalanx.measuring.lm_eval import lm_eval_faults
-
     try:
         return [
-            fault for task in tasks for fault in lm_eval_faults(task.removeprefix(LM_EVAL), players)
+            fault for task in tasks for fault in lm_eval_faults(task.removeprefix(PREFIX), players)
         ]
     except MissingPackage as error:
         return [str(error)]
@@ -357,9 +355,7 @@ def _of_harness(tasks: Sequence[str], limit: int | None) -> dict[str, str]:
     """Content ids of what tasks of lm-eval ask, by the names of their rows."""
     if not tasks:
         return {}
-    from phalanx.measuring.lm_eval import lm_eval_rows, row_name
-
-    words = [task.removeprefix(LM_EVAL) for task in tasks]
+    words = [task.removeprefix(PREFIX) for task in tasks]
     names = [row_name(word) for word in words]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"{', '.join(twice)}: two files of one name; rename one")

@@ -33,6 +33,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import SUBJECT
 from phalanx.marking import record_answers
 from phalanx.measuring.contests import contest
+from phalanx.measuring.lm_eval import PREFIX, measure_lm_eval
 from phalanx.measuring.subjects import (
     BEST_OF,
     MAJORITY,
@@ -41,6 +42,7 @@ from phalanx.measuring.subjects import (
     candidate,
     choose,
     left_out,
+    writing,
 )
 from phalanx.measuring.wanted import Wanted
 from phalanx.report.measured import sums
@@ -123,13 +125,13 @@ def measure_subjects(
                 place.ledger.record_evaluation(_votes(place, wish, subject))
             elif subject.together == BEST_OF:
                 place.ledger.record_evaluation(_best(place, wish, subject, ask))
-        for task in wish.contests:
+        for made in wish.contests:
             place.check_stop()
-            players = [one for one in wish.subjects if not left_out(one, None)]
-            contest(task, players, wish.judges, place)
+            contest(made, place)
         for name in wish.lm_eval:
             place.check_stop()
-            _by_lm_eval(name, wish, place)
+            task = name.removeprefix(PREFIX)
+            measure_lm_eval(task, writing(wish.subjects), place, wish.limit)
         place.ledger.put("evaluated:0", "yes")
         place.ledger.put("finished", now())
         games = "SELECT count(*) AS n, sum(value IS NULL) AS unread FROM games"
@@ -176,7 +178,7 @@ def _record_wish(place: Asking, wish: Wanted) -> None:
     facts = {f"rows:{task}": key for task, key in wish.rows.items()}
     facts |= {f"files:{one.key}": content_id(one, _files_of(one)) for _, one in every}
     facts |= {f"{SUBJECT}{one.name}": _written(one, wish) for one in (*wish.subjects, *wish.voters)}
-    facts |= {f"baseline:{task}": name for task, name in wish.baselines.items()}
+    facts |= {f"baseline:{made.task.name}": made.facts["baseline"] for made in wish.contests}
     if wish.judges:
         facts["judges"] = ", ".join(judge.name for judge in wish.judges)
     for name, value in facts.items():
@@ -255,13 +257,6 @@ def _ask_everybody(place: Asking, wish: Wanted, ask: Ask) -> None:
             if one.mixture is not None:
                 answered += ask_mixture(one.name, one.mixture, items, ask, place.config)
         record_answers(answered, ask, place.ledger, place.config, iteration=0, judges=wish.judges)
-
-
-def _by_lm_eval(name: str, wish: Wanted, place: Asking) -> None:
-    from phalanx.measuring.lm_eval import measure_lm_eval
-
-    players = [one for one in wish.subjects if not left_out(one, None)]
-    measure_lm_eval(name.removeprefix("lm-eval:"), players, place, wish.limit)
 
 
 # Collectives -------------------------------------------------------------------------------------
