@@ -175,6 +175,13 @@ def test_notes() -> None:
     assert "asks 2 judges" in note
 
 
+@pytest.mark.parametrize("key", ["baseline", "difficulty", "gamed"])
+def test_what_only_comparisons_use_is_noted_elsewhere(key: str) -> None:
+    task = {"name": "t", "source": "builtin:skills", key: "ada"}
+    (note,) = rules.notes(sound(evaluate={"tasks": [task]}))
+    assert note == f"evaluate.tasks.t.{key}: has no use for a task that compares with nobody"
+
+
 def test_a_cut_off_adapter_is_a_fault(tmp_path) -> None:
     from phalanx.config import load
     from phalanx.errors import ConfigError

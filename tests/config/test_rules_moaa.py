@@ -282,6 +282,17 @@ def test_likelihood_is_not_asked_of_endpoints() -> None:
     assert rules.faults(sound(far, mixture=propose, moaa=student(reward="ada"), **settings)) == []
 
 
+@pytest.mark.parametrize("mixture", [{"proposers": ["ada", "far"]}, {"aggregator": "far"}])
+def test_a_task_by_likelihood_is_not_asked_of_a_measured_endpoint(mixture: dict[str, Any]) -> None:
+    """Who is in the mixture is measured without the role contest, too."""
+    far = member("far", engine="openai", model="far", roles=["judge"])
+    task = {"name": "true", "kind": "truthfulqa_mc1", "source": "hub:org/set"}
+    settings = {"endpoints": [LAB], "evaluate": {"tasks": [task], "mixture": False}}
+    assert rules.faults(sound(far, **settings)) == []
+    (fault,) = rules.faults(sound(far, mixture=mixture, **settings))
+    assert "truthfulqa_mc1 cannot be asked of far" in fault
+
+
 @pytest.mark.parametrize("part", ["sft", "train"])
 def test_whole_weights(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {part: {"weights": "full", "max_length": 4096}}

@@ -19,6 +19,7 @@ from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report.games import contests
 from phalanx.reproducing import Wish, reproduce_to
+from phalanx.reproducing.filling import without_folders
 from phalanx.statistics import wilson
 from phalanx.tasks import TaskItem, split_of
 from tests.reproducing.conftest import COUNT
@@ -150,6 +151,16 @@ def test_what_is_not_whole_says_so(wish, tmp_path, monkeypatch):
         "evaluate.dev_share",
     }  # fmt: skip
     assert "answer.temperature: 0.9 (the paper's preset: 0.7)" in cell.notes, "the run's, not ours"
+
+
+def test_a_model_of_another_owner_is_another_one():
+    """Folders are left out of names of files, not owners out of names on the hub."""
+
+    def pool(model: str) -> Config:
+        return without_folders(Config.model_validate({"pool": {"base": model}}))
+
+    assert pool("/here/model") == pool("/there/model")
+    assert pool("Qwen/Qwen2.5-7B-Instruct") != pool("unsloth/Qwen2.5-7B-Instruct")
 
 
 def test_the_folder_may_move_and_runs_may_be_elsewhere(wish, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
 from phalanx.config.mixing import MIXTURE, pool_settings, students_of, teachers_of
 from phalanx.config.rules_moaa import Purpose
-from phalanx.config.schema import Config, TaskSettings
+from phalanx.config.schema import Config, MemberSettings, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 
 LIKELIHOODS = ("truthfulqa_mc1", "truthfulqa_mc2")
@@ -30,9 +30,11 @@ def check_tasks(config: Config, purpose: Purpose) -> Iterator[Fault]:
                 "to phalanx eval"
             )
             yield Fault((*path, "kind"), text)
-        if task.baseline and task.kind not in CONTESTS:
-            text = "has no use for a task that compares with nobody"
-            yield Fault((*path, "baseline"), text, "note")
+        if task.kind not in CONTESTS:
+            for key in ("baseline", "difficulty", "gamed"):
+                if getattr(task, key):
+                    text = "has no use for a task that compares with nobody"
+                    yield Fault((*path, key), text, "note")
     yield from _judges(config, purpose)
 
 
@@ -67,13 +69,20 @@ def _samples(task: TaskSettings, path: Path) -> Iterator[Fault]:
 
 
 def _by_likelihood(config: Config, task: TaskSettings, path: Path) -> Iterator[Fault]:
-    measured = [member for member in config.pool.members if "contest" in member.roles]
-    if names := [member.name for member in measured if member.engine == "openai"]:
+    if names := [member.name for member in _measured(config) if member.engine == "openai"]:
         text = f"{task.kind} cannot be asked of {', '.join(names)}: an endpoint gives no likelihood"
         yield Fault((*path, "kind"), f"{text} of a given text; use kind: truthfulqa")
     if config.evaluate.mixture:
         text = f"{task.kind} cannot be asked of a mixture, which only writes; use kind: truthfulqa"
         yield Fault((*path, "kind"), text)
+
+
+def _measured(config: Config) -> list[MemberSettings]:
+    """Whoever a run measures; see :func:`phalanx.pool.measured`."""
+    also: set[str] = set()
+    if config.method == "moaa":
+        also = {*teachers_of(config), *(student.name for student in students_of(config))}
+    return [m for m in pool_settings(config) if "contest" in m.roles or m.name in also]
 
 
 # Judges ------------------------------------------------------------------------------------------
@@ -129,11 +138,7 @@ def _of_judged(config: Config, listed: str, purpose: Purpose) -> Iterator[Fault]
 
 def _judged_by_nobody(config: Config) -> Sequence[str]:
     """Whoever is measured and is the only judge; the mixture's answers are its aggregator's."""
-    also: set[str] = set()
-    if config.method == "moaa":
-        also = {*teachers_of(config), *(student.name for student in students_of(config))}
-    measured = [m.name for m in pool_settings(config) if "contest" in m.roles or m.name in also]
-    writers = {name: name for name in measured}
+    writers = {member.name: member.name for member in _measured(config)}
     if config.evaluate.mixture and config.mixture.aggregator:
         writers[MIXTURE] = config.mixture.aggregator
     judges = set(config.evaluate.judges)

@@ -382,12 +382,10 @@ def without_folders(config: Config) -> Config:
     """The same wherever its files are, as long as they are called the same."""
 
     def name(text: str) -> str:
-        return Path(text).name
+        path = Path(text.removeprefix("script:"))
+        return path.name if path.is_absolute() else text  # names on the hub have slashes, too
 
-    data = map_paths(config.model_dump(), name)
-    for task in data["evaluate"]["tasks"]:
-        task |= {key: name(task[key]) for key in ("baseline", "difficulty", "gamed")}
-    return Config.model_validate(data)
+    return Config.model_validate(map_paths(config.model_dump(), name))
 
 
 def _weights(member: MemberSettings, config: Config) -> str:
