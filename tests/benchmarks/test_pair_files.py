@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datasets
 import pytest
 
 from phalanx.benchmarks.pair_files import read_pair_file, usable
@@ -129,6 +128,7 @@ def test_published_rows_are_found(data_dir):
      ("ppe", PPE, "test"), ("pairs", OWN, "train")],
 )  # fmt: skip
 def test_a_named_format_is_read_from_its_published_split(tmp_path, format, row, split):
+    datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([row])
     datasets.DatasetDict({split: rows, "other": rows}).save_to_disk(str(tmp_path / "set"))
     assert len(read_pair_file(str(tmp_path / "set"), format).pairs) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import krippendorff
 import numpy as np
@@ -23,6 +24,7 @@ from phalanx.benchmarks.panel_readings import (
 )
 from phalanx.benchmarks.panel_test import by_prompt, dev_half, judge_line, panel_test, shifts
 from phalanx.benchmarks.rewardbench import SECTIONS
+from phalanx.collective.comparing import RANKER
 from phalanx.statistics import minimum_detectable, wilson
 from phalanx.types import Failure, Judgment, Response
 
@@ -278,6 +280,20 @@ def test_orders_are_read_again_from_what_was_replied():
     line = judge_line("ada", pairs, found)
     assert (line.flipped.count, line.flipped.n, line.unread) == (1, 1, 2)
     assert (line.first.first_share, line.first.pairs, line.first.left_out) == (1.0, 1, 1)
+
+
+def test_a_rankers_reward_that_is_no_number_is_no_verdict():
+    rewards = {"r1": 0.5, "r2": math.nan, "r3": None, "r4": 0.0}
+    replies = {key: Response(key, reward=value) for key, value in rewards.items()}
+    asked = [
+        judgment(
+            n, None, None, protocol="reward", flags=(RANKER,), requests={"first": a, "second": b}
+        )
+        for n, (a, b) in enumerate([("r1", "r2"), ("r3", "r4")])
+    ]
+    pairs = [pair(0), pair(1)]
+    (found,) = readings(pairs, judgments_of_pairs(pairs, asked), replies).values()
+    assert [one.orders for one in found] == [("first", None), (None, "tie")]
 
 
 def test_probabilities_by_protocol():

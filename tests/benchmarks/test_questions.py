@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datasets
 import pytest
 
 from phalanx.benchmarks.questions import read_outputs, read_questions
@@ -112,6 +111,7 @@ def test_answers_that_do_not_fit_are_refused(write):
 
 
 def test_prepared_questions_are_those_of_the_split(tmp_path):
+    datasets = pytest.importorskip("datasets")
     rows = {"id": ["x"], "prompt": ["Why?"], "meta": [{"subset": "s"}]}
     dev = datasets.Dataset.from_dict(rows)
     train = datasets.Dataset.from_dict(rows | {"id": ["y"]})

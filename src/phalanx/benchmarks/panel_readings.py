@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import expit, ndtr
 
 from phalanx.benchmarks.judgebench import JudgedPair, Verdict
 from phalanx.collective.aggregation import spreads
 from phalanx.collective.comparing import RANKER
-from phalanx.collective.judging import read_written_verdict
+from phalanx.collective.judging import read_reward, read_written_verdict
 from phalanx.collective.panel import decide
 from phalanx.config.mixing import MOA
 from phalanx.config.schema import AggregateSettings
@@ -177,10 +178,11 @@ def _reading(
 
 def _winning_slot(reply: Response, ranker: bool) -> Slot | None:
     """Which of the two responses shown won: by a logit, by option probabilities, or in words."""
+    if ranker:
+        reward, _ = read_reward(reply)
+        return None if reward is None else _leaning(reward)
     if reply.error is not None:
         return None
-    if ranker:
-        return _leaning(reply.reward or 0.0) if reply.reward is not None else None
     if reply.probabilities:
         chances = reply.probabilities
         return _leaning(chances.get("A", 0.0) - chances.get("B", 0.0))
@@ -206,12 +208,12 @@ def _probability(
         return None
     difference = judgment.score_left - judgment.score_right
     if judgment.protocol == "reward":
-        return 1 / (1 + math.exp(-max(-700.0, min(700.0, difference))))
+        return float(expit(difference))
     if judgment.protocol == "expected":
         both = [slots[side].probabilities for side in ("left", "right") if side in slots]
         return _beats(both[0], both[1]) if len(both) == 2 and all(both) else None
     scale = spread.get(judgment.judge, 1.0)
-    return 0.5 * (1 + math.erf(difference / scale / math.sqrt(2)))
+    return float(ndtr(difference / scale))
 
 
 def _beats(left: Mapping[str, float], right_: Mapping[str, float]) -> float:

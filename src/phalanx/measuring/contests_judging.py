@@ -17,7 +17,7 @@ from phalanx.benchmarks.records import Question
 from phalanx.collective.conversation import Answer
 from phalanx.collective.judging import LOW_MASS
 from phalanx.collective.ownwords import answer_alone
-from phalanx.collective.templates import fence, fill, load_template
+from phalanx.collective.templates import INSTRUCTION, USER, fence, fill, load_template
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.identity import content_id, derive_seed, derived_random
 from phalanx.ledger import Ledger
@@ -257,7 +257,7 @@ def _graded(game: _Game, bench: Bench) -> tuple[str, tuple[str, ...]]:
         parts.append(f"{title}:\n{fence(text, seed + len(parts), mark)[0]}")
 
     for at in range(game.turn + 1):
-        put("User", "user", question.turns[at])
+        put("User", USER, question.turns[at])
         if question.references and question.references[at].strip():
             put("Reference answer", "reference", question.references[at])
         put("Assistant", "answer", match.answers[at].text)
@@ -276,7 +276,7 @@ def _compared(template: str, game: _Game, bench: Bench) -> tuple[str, tuple[str,
     seed = bench.fences(match.question.id, match.member, match.rival, game.judge.key)
     first, second = game.shown
     values = {
-        "instruction": fence(match.question.turns[0], seed, "instruction")[0],
+        "instruction": fence(match.question.turns[0], seed, INSTRUCTION)[0],
         "response_a": fence(first, seed + 1, "answer A")[0],
         "response_b": fence(second, seed + 2, "answer B")[0],
     }
