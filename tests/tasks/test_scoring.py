@@ -67,6 +67,8 @@ def test_exact_is_not_lenient(text: str, answer: str) -> None:
         (r"\boxed{1{,}234}", "1234"),
         (r"I had 7, so \boxed{12", ""),
         ("6 * 7 = 42\n#### 42 apples, 3 left", "42"),
+        ("#### 42 ####", "42"),
+        ("##### 42\n\nI used 3.", "42"),
         ("The answer is 12. That took 3 steps.", "12"),
         ("answer: 5 + 3 = 8\n\nStep 2 is skipped", "8"),
         ("The answer is not known, but 9 fits", "9"),

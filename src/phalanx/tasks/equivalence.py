@@ -65,7 +65,10 @@ def compare(gold: str, answer: str, seconds: float = SECONDS) -> Verdict:
 
 @lru_cache(maxsize=65536)
 def same(one: str, other: str) -> bool:
-    """Whether two answers are equal, as :func:`compare` has it; remembered."""
+    """Whether two answers are equal, as :func:`compare` has it; remembered.
+
+    Answers whose comparison fails or takes too long are two.
+    """
     return compare(one, other) == "equal"
 
 

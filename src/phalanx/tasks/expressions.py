@@ -20,7 +20,7 @@ def read_expression(text: str) -> str:
     """
     text = "".join(map(_plain, text))
     found = [(start, content.strip()) for start, content in boxes(text)]
-    found += [(match.start(), match[1].strip()) for match in re.finditer(r"####([^\n]*)", text)]
+    found += [(match.start(), match[1].strip()) for match in re.finditer(r"#{4,}([^\n#]*)", text)]
     for match in STATED.finditer(text):
         rest = text[match.end() : match.end() + _LONGEST].lstrip("*_").lstrip()
         line = re.split(r"\n|[.!?](?:\s|$)", rest, maxsplit=1)[0]

@@ -57,7 +57,8 @@ def read_number(text: str) -> str:
 
 
 def _plain_numbers(text: str) -> str:
-    """The text with the ways of LaTeX and Unicode to write numbers replaced by plain ones.
+    """The text with the ways of LaTeX and Unicode to write numbers replaced by plain ones, and
+    without the marks that close a heading (``#### 42 ####``).
 
     A raised digit is a power, and a number with a sign such as ½ is a fraction: NFKC alone would
     make 52 of 5² and 31/2 of 3½. 2 × 10^3 is 2e3.
@@ -68,6 +69,7 @@ def _plain_numbers(text: str) -> str:
     plain = plain.replace("{,}", ",").replace("\\!", "").replace("\\$", "$").replace("−", "-")
     plain = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)", " ", plain)
     plain = _SCIENTIFIC.sub(lambda match: f"{match[1] or 1}e{match[2] or match[3]} ", plain)
+    plain = re.sub(r"(?<=[^\s#])[ \t]*#+[ \t]*$", "", plain, flags=re.MULTILINE)
     return re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 ", plain)
 
 
