@@ -63,8 +63,6 @@ def ask_members(
     items: Sequence[TaskItem],
     ask: Ask,
     config: Config,
-    *,
-    phase: str = "evaluate",
 ) -> list[Answered]:
     """Every (name of its rows, member) on every item, member by member.
 
@@ -77,7 +75,7 @@ def ask_members(
         for item in items
     ]
     every = [request for *_, requests in asked for request in requests]
-    replies = iter(ask(phase, every))
+    replies = iter(ask("evaluate", every))
     return [
         Answered(name, item, tuple(next(replies) for _ in requests), member.name)
         for name, member, item, requests in asked
@@ -136,8 +134,6 @@ def ask_mixture(
     items: Sequence[TaskItem],
     ask: Ask,
     config: Config,
-    *,
-    phase: str = "evaluate",
 ) -> list[Answered]:
     """The mixture on every item. Its answer is the aggregator's own; proposers may judge it.
 
@@ -152,7 +148,7 @@ def ask_mixture(
     for (number, temperature), places in alike.items():
         mine = [items[at] for at in places]
         made = answers(
-            mixture, mine, ask, config, phase=phase, sample=number, temperature=temperature
+            mixture, mine, ask, config, phase="evaluate", sample=number, temperature=temperature
         )
         for at, one in zip(places, made, strict=True):
             found[at].append(one)

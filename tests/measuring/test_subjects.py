@@ -16,7 +16,7 @@ from phalanx.collective.voting import vote, winning_answer
 from phalanx.config.loading import load
 from phalanx.errors import ConfigError
 from phalanx.measuring.subjects import Chosen, Subject, answers, choose, judges_from, voters
-from phalanx.types import Instruction, Member, Message, Sampling
+from phalanx.types import Failure, Instruction, Member, Message, Response, Sampling
 from tests.scripts import write_pool
 
 RULES = r"""
@@ -124,6 +124,24 @@ def test_a_knockout_of_the_settings_never_ties_the_best_with_another(tmp_path):
             for n in range(20)
         ]
         assert choose(groups, [judy], place, place.ask(0)) == [Chosen(0)] * 20
+
+
+def test_rankers_among_several_judges_compare_pairs(place):
+    """A reward model that has scores for pairs alone refuses a response without a rival."""
+
+    def longer(phase, requests):
+        replies = []
+        for request in requests:
+            mine, rival = request.want.response, request.want.rival
+            refused = Failure("engine", "a ranker: give a rival") if rival is None else None
+            value = None if rival is None else float(len(mine) - len(rival))
+            replies.append(Response(request.id, reward=value, error=refused, flags=("ranker",)))
+        return replies
+
+    words = ("a", "longest", "mean")
+    groups = [(Instruction("1", "Why?"), [Candidate(word, word) for word in words])]
+    judges = [Member(name, "pairs", engine="reward") for name in ("judy", "jack")]
+    assert choose(groups, judges, place, longer) == [Chosen(1)]
 
 
 def test_a_mixture_answers_as_it_is_wanted(place):

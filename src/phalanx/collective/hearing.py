@@ -9,7 +9,7 @@ from phalanx.collective.comparing import RANKER, ByPanel, ByRanker
 from phalanx.collective.moa_reward import panel_from
 from phalanx.collective.panel import judge_duels
 from phalanx.config.mixing import MOA
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, JudgeSettings
 from phalanx.identity import derived_random
 from phalanx.types import Ask, Duel, Judgment, Member
 
@@ -46,17 +46,27 @@ def _by_judges(
     ask: Ask,
     place: Place,
 ) -> list[Judgment]:
-    """Every judge, or ``judge.per_duel`` of them, on every duel.
+    """Every judge, or ``judge.per_duel`` of them, on every duel."""
+    asked = [(duel, texts, _asked_judges(duel, judges, config)) for duel, texts in duels]
+    return heard_by(asked, config.judge, ask, place)
+
+
+def heard_by(
+    asked: Sequence[tuple[Duel, Texts, Sequence[Member]]],
+    settings: JudgeSettings,
+    ask: Ask,
+    place: Place,
+) -> list[Judgment]:
+    """Judgments by ``settings.protocol`` of each duel, from the judges that stand with it.
 
     A ranker is asked about both responses at once, in both orders.
     """
-    asked = [(duel, texts, _asked_judges(duel, judges, config)) for duel, texts in duels]
-    rankers = _rankers(asked, ask, place) if config.judge.protocol == "reward" else []
+    rankers = _rankers(asked, ask, place) if settings.protocol == "reward" else []
     alone = [
         (duel, texts, [judge for judge in mine if judge not in rankers])
         for duel, texts, mine in asked
     ]
-    judgments = judge_duels(alone, config.judge, ask, place=place)
+    judgments = judge_duels(alone, settings, ask, place=place)
     for ranker in rankers:
         before = [(duel, texts) for duel, texts, mine in asked if ranker in mine]
         put, shown = [duel for duel, _ in before], [texts for _, texts in before]

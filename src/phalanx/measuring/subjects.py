@@ -14,9 +14,10 @@ from typing import Literal
 from phalanx import pool
 from phalanx.asking import Asking
 from phalanx.collective.conversation import transcript
+from phalanx.collective.hearing import heard_by
 from phalanx.collective.mixture import Mixture, answer_request, mix
 from phalanx.collective.ownwords import answer_alone
-from phalanx.collective.panel import decide, judge_duels
+from phalanx.collective.panel import decide
 from phalanx.collective.ranking import Candidate
 from phalanx.collective.referee import MOA, rank_by
 from phalanx.collective.reputation import initial_standing
@@ -114,8 +115,6 @@ def answers(
     conversations: Sequence[tuple[Message, ...]],
     wants: Sequence[Sampling],
     place: Asking,
-    *,
-    phase: str = "evaluate",
 ) -> list[Response | None]:
     """One answer to each conversation, which ends with a user turn; ``wants`` says how it is
     written. None where there is none: a mixture without proposals, no verdict for ``best_of``.
@@ -132,11 +131,11 @@ def answers(
         )
     ask = place.ask(0)
     if subject.together == MIXED:
-        return _mixed(subject, conversations, wants, place, ask, phase)
+        return _mixed(subject, conversations, wants, place, ask)
     if subject.together == BEST_OF:
-        return _best(subject, conversations, wants, place, ask, phase)
+        return _best(subject, conversations, wants, place, ask)
     (member,) = subject.members
-    return list(_alone([member], conversations, wants, place.config, ask, phase)[0])
+    return list(_alone([member], conversations, wants, place.config, ask)[0])
 
 
 def _alone(
@@ -145,7 +144,6 @@ def _alone(
     wants: Sequence[Sampling],
     config: Config,
     ask: Ask,
-    phase: str,
 ) -> list[list[Response]]:
     """Every member's answers, asked together."""
     place = ("eval", config.seed)
@@ -154,7 +152,7 @@ def _alone(
         for member in members
         for turns, want in zip(conversations, wants, strict=True)
     ]
-    replies = iter(ask(phase, requests) if requests else [])
+    replies = iter(ask("evaluate", requests) if requests else [])
     return [[next(replies) for _ in conversations] for _ in members]
 
 
@@ -164,7 +162,6 @@ def _mixed(
     wants: Sequence[Sampling],
     place: Asking,
     ask: Ask,
-    phase: str,
 ) -> list[Response | None]:
     """Proposers write by their own settings; the last answer as wanted."""
     mixture = subject.mixture
@@ -180,7 +177,7 @@ def _mixed(
             Mixture(mixture.layers, mixture.aggregator, settings),
             ask,
             place=("evaluate", place.config.seed),
-            phase=phase,
+            phase="evaluate",
         )
         for at, one in zip(mine, made, strict=True):
             found[at] = one.response
@@ -227,9 +224,8 @@ def _best(
     wants: Sequence[Sampling],
     place: Asking,
     ask: Ask,
-    phase: str,
 ) -> list[Response | None]:
-    replies = _alone(subject.members, conversations, wants, place.config, ask, phase)
+    replies = _alone(subject.members, conversations, wants, place.config, ask)
     groups = [
         (
             shown_to_judges(turns),
@@ -355,7 +351,7 @@ def _outcomes(
             for duel, pair, mine in asked
         ]
         if any(mine for *_, mine in some):
-            judgments += judge_duels(some, settings, ask, place=place)
+            judgments += heard_by(some, settings, ask, place)
     given = pool.starting_reputations(config)
     reputations = {
         judge.name: initial_standing(config.reputation, given.get(judge.name)).value
