@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from bench.first_table import initial_best, write_table
 from phalanx import skills
 from phalanx.config import load, to_yaml
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.tasks.loading import ITEMS_PER_SKILL
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "experiments" / "first-result.yaml"
@@ -100,17 +100,19 @@ def _arguments() -> argparse.Namespace:
 def write_items(place: Place) -> None:
     """Evaluation items of the configuration's first task, drawn once for all seeds.
 
-    Raises RuntimeError where the folder's work was made with other items or settings.
+    Raises RuntimeError where the folder's work was made with other items or settings; with more
+    iterations it goes on.
     """
     config = load(place.config, place.overrides)
     (task,) = config.evaluate.tasks
     rows = [
         {"id": row.id, "instruction": row.text, "answer": row.answer, "domain": row.domain}
-        for domain in task.domains
-        for row in skills.items(domain, task.limit or 50, ITEMS_SEED)
+        for domain in task.domains or skills.DOMAINS
+        for row in skills.items(domain, task.limit or ITEMS_PER_SKILL, ITEMS_SEED)
     ]
     _keep(place.items, "".join(json.dumps(row) + "\n" for row in rows))
-    _keep(place.out / "settings.yaml", to_yaml(config))
+    same = config.model_copy(update={"iterations": load(place.config).iterations})
+    _keep(place.out / "settings.yaml", to_yaml(same))
 
 
 def _keep(path: Path, text: str) -> None:
@@ -220,9 +222,7 @@ def _phalanx(place: Place, verb: str, seed: int, folder: Path, settings: Sequenc
     print(" ".join(["phalanx", *command[3:]]), flush=True)
     began = time.monotonic()
     with log.open("a", encoding="utf-8") as stream:
-        done = subprocess.run(
-            command, stdout=stream, stderr=stream, env=dict(os.environ), check=False
-        )
+        done = subprocess.run(command, stdout=stream, stderr=stream, check=False)
     if done.returncode:
         last = log.read_text(encoding="utf-8").strip().splitlines()[-3:]
         raise RuntimeError(f"{verb} ended with {done.returncode}: {' '.join(last)} ({log})")

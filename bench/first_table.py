@@ -20,6 +20,7 @@ from scipy import stats
 from phalanx.asking import stored_config
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import stored_pairs, with_label_noise
+from phalanx.report.scores import weighted
 from phalanx.statistics import Interval, clustered_mean, holm, seeds_apart_from_items
 from phalanx.tasks import TaskItem, score
 from phalanx.types import PreferencePair
@@ -196,11 +197,7 @@ def difference(pairs: Sequence[tuple[Run, Scores, Scores]], domain: str = "") ->
     rows = []
     for run, before, after in pairs:
         items = sorted(item for item in after if not domain or run.domains[item] == domain)
-        sizes = Counter(run.domains[item] for item in items)
-        share = len(items) / len(sizes)
-        rows.append(
-            [(after[item] - before[item]) * share / sizes[run.domains[item]] for item in items]
-        )
+        rows.append(weighted({item: after[item] - before[item] for item in items}, run.domains))
     by_seed = tuple(sum(row) / len(row) for row in rows)
     over_items = clustered_mean([sum(column) / len(column) for column in zip(*rows, strict=True)])
     pvalues = {"items": _student(over_items.value, over_items.error, over_items.clusters - 1)}

@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench import first_result, first_table
+from bench.first_result import ARMS, COLLECTIVE, ONE_JUDGE, Place
+from bench.first_table import Run, difference
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -20,11 +23,6 @@ from phalanx.types import Instruction, PreferencePair
 from tests.tiny import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from bench import first_result, first_table  # noqa: E402
-from bench.first_result import ARMS, COLLECTIVE, ONE_JUDGE, Place  # noqa: E402
-from bench.first_table import Run, difference  # noqa: E402
 
 ITEMS = {**{f"a{n}": "addition" for n in range(6)}, **{f"k{n}": "kinds" for n in range(2)}}
 DEV = {"d": "addition", "e": "kinds"}
@@ -124,6 +122,7 @@ def test_other_settings_or_items_are_refused(tmp_path):
     place = Place(tmp_path / "out", first_result.CONFIG, ())
     first_result.write_items(place)
     first_result.write_items(place)
+    first_result.write_items(replace(place, overrides=("iterations=2",)))  # it goes on
     with pytest.raises(RuntimeError, match="other settings"):
         first_result.write_items(replace(place, overrides=("train.beta=0.2",)))
     place.items.write_text("other", encoding="utf-8")

@@ -434,8 +434,9 @@ def _lengths(config: Config) -> Iterator[Fault]:
         return  # responses have lengths of their own there: rules_moaa
     if config.train.method != "none":
         longest = config.answer.max_new_tokens
-        section = "sft" if config.train.method == "sft" else "train"
-        yield from holds(section, config.pair_training, "answer.max_new_tokens", longest)
+        yield from holds(
+            config.pair_section, config.pair_training, "answer.max_new_tokens", longest
+        )
 
 
 def _tasks(config: Config) -> Iterator[Fault]:

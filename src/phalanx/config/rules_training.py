@@ -93,15 +93,15 @@ def _trained_whole(config: Config) -> list[tuple[Path, list[str]]]:
     """(key, members) of every training of all weights."""
     members = [m.name for m in config.pool.members if m.engine == "hf" and "learn" in m.roles]
     recruit, found = config.pool.recruit, list[tuple[Path, list[str]]]()
-    if recruit and recruit.train.weights == "full":
+    if recruit and recruit.train.is_full:
         found.append((("pool", "recruit", "train", "weights"), list(recruit.specialists)))
     if config.train.method == "none":
         return found
     stages: list[str] = [config.train.method]
     if config.method == "moaa":
         stages, members = config.moaa.stages, [student.name for student in students_of(config)]
-    if "sft" in stages and config.sft.weights == "full":
+    if "sft" in stages and config.sft.is_full:
         found.append((("sft", "weights"), members))
-    if "dpo" in stages and config.train.weights == "full":
+    if "dpo" in stages and config.train.is_full:
         found.append((("train", "weights"), members))
     return found

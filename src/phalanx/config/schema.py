@@ -417,6 +417,11 @@ class Config(Section):
     resources: ResourceSettings = ResourceSettings()
 
     @property
+    def pair_section(self) -> Literal["sft", "train"]:
+        """The section with which pairs are learned."""
+        return "sft" if self.train.method == "sft" else "train"
+
+    @property
     def pair_training(self) -> OptimiserSettings:
-        """What pairs are learned with: the section `sft` with `train.method: sft`, else `train`."""
-        return self.sft if self.train.method == "sft" else self.train
+        """The settings of that section."""
+        return self.sft if self.pair_section == "sft" else self.train

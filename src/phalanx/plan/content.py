@@ -50,7 +50,7 @@ def _is_local(source: str) -> bool:
 
 def _instructions(config: Config) -> Iterator[Fault]:
     settings = config.instructions
-    if settings.source == "builtin:skills":
+    if settings.source == BUILTIN:
         yield from _skills(("instructions", "domains"), settings.domains)
     if not _is_local(settings.source):
         return
@@ -76,7 +76,7 @@ def _skills(path: tuple[str | int, ...], domains: Sequence[str]) -> Iterator[Fau
     for domain in domains:
         if domain not in DOMAINS:
             yield Fault(
-                path, f"builtin:skills has no domain {domain!r}; {did_you_mean(domain, DOMAINS)}"
+                path, f"{BUILTIN} has no domain {domain!r}; {did_you_mean(domain, DOMAINS)}"
             )
 
 
@@ -84,7 +84,7 @@ def _recruits(config: Config) -> Iterator[Fault]:
     recruit = config.pool.recruit
     if recruit is None:
         return
-    if recruit.data == "builtin:skills":
+    if recruit.data == BUILTIN:
         from phalanx.skills import DOMAINS
 
         known = list(DOMAINS)
@@ -110,7 +110,7 @@ def _recruits(config: Config) -> Iterator[Fault]:
 
 def _tasks(config: Config) -> Iterator[Fault]:
     for position, task in enumerate(config.evaluate.tasks):
-        if task.source == "builtin:skills":
+        if task.source == BUILTIN:
             yield from _skills(("evaluate", "tasks", position, "domains"), task.domains)
         if not _is_local(task.source):
             continue
@@ -133,11 +133,14 @@ def overlaps_of(config: Config) -> list[Overlaps]:
     demonstrations = recruit is not None and _is_local(recruit.data)
     if config.instructions.contamination == "off" or not (instructions or demonstrations):
         return []
-    from phalanx.sources import instructions_from, read_demonstrations
     from phalanx.tasks import contamination, load_task
 
     here = [t for t in config.evaluate.tasks if t.source == BUILTIN or _is_local(t.source)]
     items = [item for task in here for item in load_task(task, seed=config.seed)]
+    if not items:
+        return []
+    from phalanx.sources import instructions_from, read_demonstrations
+
     found = []
     if instructions:
         read = instructions_from(config.instructions).instructions

@@ -14,9 +14,8 @@ from phalanx import pool
 from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
-from phalanx.config.rules_tasks import is_judged
+from phalanx.config.rules_tasks import LIKELIHOODS, is_judged
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings, TaskSettings
-from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.config.staging import stage_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
@@ -339,14 +338,12 @@ def _evaluation_items(config: Config) -> tuple[int, int]:
     """(requests to somebody who is measured, answers of theirs that judges grade).
 
     An item is asked once, one scored by likelihood once for each choice, and one with samples once
-    for each of them. Those that compare are measured elsewhere.
+    for each of them.
     """
     asked = graded = 0
     for task in config.evaluate.tasks:
         from phalanx.tasks import BY_LIKELIHOOD, loading
 
-        if task.kind in CONTESTS:
-            continue
         if task.source == "builtin:skills":  # counted without drawing them, which takes time
             wanted = task.domains or loading.skills.DOMAINS
             items = len(wanted) * (task.limit or loading.ITEMS_PER_SKILL)
@@ -373,7 +370,7 @@ def _hub_items(task: TaskSettings) -> int:
         domains = len(task.domains) or HUB_DOMAINS.get(task.kind, 1)
         rows = min(rows, task.limit * domains)
     rows = min(rows, task.total or rows)
-    return rows * (CHOICES if task.kind in ("truthfulqa_mc1", "truthfulqa_mc2") else 1)
+    return rows * (CHOICES if task.kind in LIKELIHOODS else 1)
 
 
 def _skipped(config: Config) -> list[str]:
@@ -392,7 +389,7 @@ def _from_hub(config: Config) -> list[str]:
         f"evaluate.tasks: the hub is not asked for the rows of {task.name}; reckoned with "
         f"{_hub_items(task) * task.samples:,} requests to each member"
         for task in config.evaluate.tasks
-        if task.source.startswith("hub:") and task.kind not in CONTESTS
+        if task.source.startswith("hub:")
     ]
 
 

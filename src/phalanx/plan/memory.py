@@ -176,7 +176,7 @@ def optimiser_bytes(plan: BasePlan, member: Member, settings: OptimiserSettings,
     The reference of an adapter is counted for demonstrations, too, as it is small. A model that is
     trained as a whole needs none: its log-probabilities are computed before the first step.
     """
-    if settings.weights == "full":
+    if settings.is_full:
         return (plan.parameters or 0) * (WHOLE_BYTES + (0 if gpu else KEPT_BYTES))
     weights = adapter_bytes(plan, member, settings.lora, trained=True)
     return weights // ADAPTER_BYTES * TRAINED_BYTES

@@ -353,7 +353,7 @@ def _training(
     """One member after another on the untouched base; a batch is never made smaller by itself."""
     settings = training.settings
     optimiser = max(memory.optimiser_bytes(base, m, settings, units.gpu) for m in members)
-    weights, whole = base.weights, settings.weights == "full"
+    weights, whole = base.weights, settings.is_full
     serves_merged = config.resources.merge_adapters and bool(_of_engine(base, ["hf"]))
     if whole:  # in float32, in place of the base that served
         weights = (base.parameters or 0) * memory.FLOAT

@@ -122,7 +122,7 @@ def fully_trained(rounds: Sequence[Round]) -> frozenset[str]:
         name
         for one in rounds
         for training in one.trainings
-        if training.settings.weights == "full"
+        if training.settings.is_full
         for name in training.examples
     )
 

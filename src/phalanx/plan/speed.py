@@ -211,7 +211,7 @@ def _train(bases: Sequence[BasePlan], units: Units, training: Training) -> float
     """One member after another on each unit; the units take the next as they become free."""
     settings = training.settings
     operations = TRAIN if training.texts == 2 else TUNE
-    if settings.weights == "full":
+    if settings.is_full:
         operations += FULL
     jobs = []
     for base in bases:

@@ -183,15 +183,14 @@ def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]
 
 def _section(question: Question, wave: Wave) -> str:
     """The section of the configuration that says how a phase trains, or ""."""
-    pairs = "sft" if question.config.train.method == "sft" else "train"
-    return {"tune": "sft", "train": pairs}.get(wave.phase, "")
+    return {"tune": "sft", "train": question.config.pair_section}.get(wave.phase, "")
 
 
 def _other_weights(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:
     """Adapters instead of whole weights; members that no longer learn, in duels at least."""
     names = frozenset(name for held in wave.held for name in held.members)
     part = _section(question, wave)
-    if part and getattr(question.config, part).weights == "full":
+    if part and getattr(question.config, part).is_full:
         settings = getattr(question.config, part).model_copy(update={"weights": "lora"})
         changed = question.config.model_copy(update={part: settings})
         yield f"{part}.weights: lora", replace(question, config=changed)
