@@ -10,7 +10,7 @@ from phalanx.errors import ConfigError
 from phalanx.rows import Row, Table, read_rows
 from phalanx.tasks import TaskItem, code
 from phalanx.tasks.code import extract, score
-from phalanx.tasks.loading import read_items
+from tests.tasks.reading_rows import read_items
 
 PROMPT = (
     "from typing import List\n\n\n"

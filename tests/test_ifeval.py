@@ -12,7 +12,7 @@ from phalanx.errors import ConfigError
 from phalanx.rows import Row, Table, read_rows
 from phalanx.tasks import TaskItem, score
 from phalanx.tasks.ifeval_checks import RULES, count_sentences, is_english
-from phalanx.tasks.loading import read_items
+from tests.tasks.reading_rows import read_items
 
 # name, arguments, responses that keep it, responses that do not
 CASES = [

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +302,26 @@ def test_a_bad_file_of_a_folder_is_named_and_nothing_else_is_shown(tmp_path: Pat
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_data_sets_warn_of_is_shown(tmp_path: Path, monkeypatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list([{"instruction": "a"}]).save_to_disk(str(tmp_path / "one"))
+    load, shown = datasets.load_from_disk, io.StringIO()
+    handlers = [logging.StreamHandler(shown)]
+    monkeypatch.setattr(logging.getLogger("datasets"), "handlers", handlers)
+
+    def warn(path: str) -> object:
+        logging.getLogger("datasets.load").warning("an earlier download is used")
+        return load(path)
+
+    monkeypatch.setattr(datasets, "load_from_disk", warn)
+    assert texts(read_instructions(str(tmp_path / "one"))) == ["a"]
+    assert shown.getvalue() == "an earlier download is used\n"
+    (tmp_path / "one" / "state.json").write_text("{")
+    with pytest.raises(ConfigError) as caught:
+        read_instructions(str(tmp_path / "one"))
+    assert "an earlier download" not in str(caught.value)
+
+
 def test_hub_name_without_network_says_what_to_do() -> None:
     pytest.importorskip("datasets")
     with pytest.raises(ConfigError, match=r"hub:nobody/nothing-here: .*works offline"):
@@ -348,7 +370,7 @@ def test_demonstrations(tmp_path: Path) -> None:
         "3: not valid JSON (E",
         "4: field 'instructio",
     ]
-    with pytest.raises(ConfigError, match="no row has the column 'domain'"):
+    with pytest.raises(ConfigError, match=r"no row has the column 'domain'; [^;]*$"):
         read_demonstrations(write(tmp_path, "c.jsonl", {"instruction": "a", "response": "b"}))
 
 

@@ -242,7 +242,8 @@ def _hub(name: str, split: str) -> Table:
         cause = error
         while cause.__cause__ is not None:  # the outermost one only says that something went wrong
             cause = cause.__cause__
-        why = "; ".join(said) or f"{type(cause).__name__}: {cause}"
+        errors = [record.getMessage() for record in said if record.levelno >= logging.ERROR]
+        why = "; ".join(errors) or f"{type(cause).__name__}: {cause}"
         what_to_do = (
             "mend or take out the file at fault, or name one file instead of the folder"
             if folder.is_dir()
@@ -263,16 +264,17 @@ class _Said(logging.Handler):
     """Keeps what is said instead of showing it."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.lines: list[str] = []
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        self.records.append(record)
 
 
 @contextmanager
-def _said() -> Iterator[list[str]]:
-    """What `datasets` says of errors (only there it names the file), without bars or output."""
+def _said() -> Iterator[list[logging.LogRecord]]:
+    """What `datasets` says, without bars: shown after success (such as that an earlier download
+    was used); after an error (only there it names the file) it is the caller's to tell."""
     import datasets
 
     logger, said = logging.getLogger("datasets"), _Said()
@@ -280,8 +282,12 @@ def _said() -> Iterator[list[str]]:
     datasets.disable_progress_bars()
     logger.handlers = [said]
     try:
-        yield said.lines
+        yield said.records
     finally:
         logger.handlers = before
         if not bars:
             datasets.enable_progress_bars()
+    for record in said.records:
+        for handler in before:
+            if record.levelno >= handler.level:
+                handler.handle(record)

@@ -92,7 +92,7 @@ def read_instructions(
         made = skills.instructions(count, seed, wanted)
         return InstructionSet(BUILTIN, made, lines=tuple(range(1, len(made) + 1)))
     table = read_rows(path, split=split)
-    _require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
+    require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
     reader = _InstructionReader(column, duplicates == "keep", require_answer)
     bad = list(table.bad)
     for row in table.rows:
@@ -255,7 +255,7 @@ def read_demonstrations(path: str) -> tuple[Demonstration, ...]:
     """
     table = read_rows(path)
     needed = ("instruction", "response", "domain")
-    _require_columns(table.where, table.rows, needed)
+    require_columns(table.where, table.rows, needed)
     bad = list(table.bad)
     rows: list[Demonstration] = []
     for row in table.rows:
@@ -349,18 +349,26 @@ def _optional(row: Row, name: str, numbers: bool = False) -> str:
     return value.strip()
 
 
-def _require_columns(where: str, rows: Sequence[Row], names: Sequence[str]) -> None:
-    """A column that no row has is one fault of the whole source, not one of every row."""
+def require_columns(
+    where: str, rows: Sequence[Row], names: Sequence[str | tuple[str, ...]]
+) -> None:
+    """A column that no row has is one fault of the whole source, not one of every row.
+
+    The first name is the column of what is asked; a tuple has the names that one column may have.
+    Raises ConfigError with the columns that there are, and one that may be meant.
+    """
     found = list(dict.fromkeys(str(key) for row in rows for key in row.fields))
     faults = []
     for name in names if rows else ():
-        if name not in found:
-            close = get_close_matches(name, found, n=1) or [
-                column for column in COMMON_COLUMNS if column in found
-            ]
+        either = (name,) if isinstance(name, str) else name
+        if not {*either} & {*found}:
+            close = [near for one in either for near in get_close_matches(one, found, n=1)]
+            if not close and name == names[0]:
+                close = [column for column in COMMON_COLUMNS if column in found]
             hint = f"; did you mean {close[0]!r}?" if close else ""
             columns = ", ".join(repr(column) for column in found) or "none"
-            faults.append(f"no row has the column {name!r}; columns found: {columns}{hint}")
+            listed = " or ".join(map(repr, either))
+            faults.append(f"no row has the column {listed}; columns found: {columns}{hint}")
     if faults:
         raise ConfigError(faults, where)
 

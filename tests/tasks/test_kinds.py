@@ -15,8 +15,9 @@ from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.rows import read_rows
 from phalanx.tasks import Score, TaskItem, load_task, normalise, score, skipped_rows
+from phalanx.tasks.items import UNVOTED, is_voted
 from phalanx.tasks.kinds import READERS
-from phalanx.tasks.loading import read_items
+from tests.tasks.reading_rows import read_items
 
 OPTIONS = ["fox", "owl", "bee", "cod"]
 LETTERED = dict(zip("ABCD", OPTIONS, strict=True))
@@ -44,8 +45,31 @@ def load(folder: Path, kind: str, *rows: dict, **settings) -> tuple[TaskItem, ..
     return load_task(TaskSettings(name="t", source=str(path), kind=kind, **settings), seed=0)
 
 
+CHOSEN = {"question": "q", "choices": OPTIONS, "answer": 1}
+ONE_ROW = {
+    "gsm8k": {"question": "q", "answer": "#### 5"},
+    "math": {"problem": "q", "solution": r"$\boxed 7$"},
+    "medqa": {"question": "q", "options": LETTERED, "answer": "B"},
+    "mmlu": CHOSEN,
+    "mmlu_redux": {**CHOSEN, "error_type": "ok"},
+    "gpqa": GPQA,
+    "kcross": CROSS,
+    **dict.fromkeys(("normad_country", "normad_value", "normad_rot"), NORM),
+    "humaneval": {"prompt": "def f(): pass", "entry_point": "f", "test": "def check(f): pass"},
+    "ifeval": {"prompt": "q", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    "com2": {"question": "q", "answer": "a"},
+    **dict.fromkeys(("truthfulqa", "truthfulqa_mc1", "truthfulqa_mc2"), TRUE),
+}
+
+
 def test_every_kind_has_a_reader() -> None:
     assert {"", *READERS, *CONTESTS} == set(get_args(TaskKind))
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_members_vote_where_they_can_agree(kind: str) -> None:
+    item = READERS[kind](ONE_ROW[kind], "t")
+    assert is_voted(kind, "exact") == (item.match not in UNVOTED)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +293,13 @@ def test_all_bad_own_rows_in_one_error(tmp_path: Path) -> None:
         "5: instruction is not text",
         f"6: id {load(tmp_path, '', OWN)[0].id} already used on line 1 by another question",
     ]
-    with pytest.raises(ConfigError, match="no row has the column instruction or prompt or questio"):
-        load(tmp_path, "", {"text": "a", "answer": "b"})
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, "", {"text": "a", "answers": "b"})
+    no_question, no_answer = caught.value.faults
+    assert "no row has the column 'instruction' or 'prompt' or 'question'" in no_question
+    assert "did you mean 'text'?" in no_question
+    assert "no row has the column 'answer'" in no_answer
+    assert "did you mean 'answers'?" in no_answer
 
 
 def test_limit_domains_and_the_lenient_number(tmp_path: Path) -> None:

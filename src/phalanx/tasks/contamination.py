@@ -209,12 +209,9 @@ def overlaps(
 
 
 def of_instructions(
-    instructions: Sequence[Instruction],
-    config: Config,
-    items: Sequence[TaskItem],
-    tasks: Sequence[TaskSettings] | None = None,
+    instructions: Sequence[Instruction], config: Config, items: Sequence[TaskItem]
 ) -> Overlaps:
-    """The instructions of a run, every user turn of them, and items (default: of its own tasks).
+    """The instructions of a run, every user turn of them, and the items of its tasks.
 
     Nothing is compared with ``instructions.contamination: off``.
     """
@@ -225,7 +222,7 @@ def of_instructions(
         INSTRUCTIONS,
         {one.id: one.user_turns for one in instructions},
         config.instructions.source,
-        config.evaluate.tasks if tasks is None else tasks,
+        config.evaluate.tasks,
         items,
         dropped=mode == "drop",
     )

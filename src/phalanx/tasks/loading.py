@@ -13,7 +13,7 @@ from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
 from phalanx.rows import PROMPTS, Table, read_rows
-from phalanx.sources import BUILTIN
+from phalanx.sources import BUILTIN, require_columns
 from phalanx.tasks import code_runner, equivalence, own
 from phalanx.tasks.fields import BadItem
 from phalanx.tasks.items import BY_LIKELIHOOD, CHECKED, TaskItem
@@ -71,21 +71,8 @@ def _opened(settings: TaskSettings) -> tuple[Table, Reader]:
     table = read_rows(settings.source, split=settings.split or split_for(settings.kind))
     if settings.kind:
         return table, READERS[settings.kind]
-    _require_columns(table, settings.name)
+    require_columns(f"task {settings.name}: {table.where}", table.rows, (PROMPTS, "answer"))
     return table, partial(own.read, match=settings.match)
-
-
-def _require_columns(table: Table, task: str) -> None:
-    """A column that no row has is one fault of the whole file, not one of every row."""
-    found = dict.fromkeys(key for row in table.rows for key in row.fields)
-    wanted = (PROMPTS, ("answer",))
-    missing = [" or ".join(names) for names in wanted if not found.keys() & {*names}]
-    if table.rows and missing:
-        listed = ", ".join(map(repr, found)) or "none"
-        raise ConfigError(
-            f"task {task}: no row has the column {', nor '.join(missing)}; columns found: {listed}",
-            table.where,
-        )
 
 
 def _require_kind(settings: TaskSettings) -> None:
@@ -110,17 +97,6 @@ def _chosen(items: list[TaskItem], settings: TaskSettings, seed: int) -> tuple[T
     if settings.domains:
         items = _of_domains(items, settings)
     return drawn(_limited(items, settings.limit, seed), settings.total, seed)
-
-
-def read_items(table: Table, kind: str, task: str) -> list[TaskItem]:
-    """The items of a table by the reader of ``kind``, in the table's order.
-
-    A row that repeats an earlier one is left out, and so is one that the benchmark leaves out.
-    Raises ConfigError that lists every bad row, or where there is no item.
-    """
-    items, faults = _taken(table, READERS[kind], task)
-    _refuse(table, _named(task, kind), items, faults, "refuse")
-    return items
 
 
 def _named(task: str, kind: str) -> str:
