@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.asking import Asking, asking
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, TaskSettings
 from phalanx.evaluate import evaluate
 from phalanx.measuring.lm_eval import measure_lm_eval, row_name
 from phalanx.measuring.subjects import Subject
-from phalanx.rows import read_rows
-from phalanx.tasks import TaskItem
-from phalanx.tasks.loading import read_items
+from phalanx.tasks import TaskItem, load_task
 from phalanx.types import Member
 from phalanx.weights import Weights
 
@@ -122,7 +120,8 @@ def compare(
 
 
 def _items(path: Path, kind: str, rows: int) -> list[TaskItem]:
-    return read_items(read_rows(str(path)), kind, kind)[:rows]
+    task = TaskSettings(name=kind, kind=kind, source=str(path))
+    return list(load_task(task, seed=0)[:rows])
 
 
 def write_task(folder: Path, kind: str, items: Sequence[TaskItem], tokens: int) -> Path:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from phalanx.config import load
 from phalanx.errors import ConfigError, LedgerError
@@ -14,33 +13,27 @@ from phalanx.evaluate import load_tasks
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import Session, align, guard
 from phalanx.plan.make import check
+from phalanx.progress import Silent
 from phalanx.recruit import draw_demonstrations
 from phalanx.report.facts import gather
 from phalanx.report.html import notes
 from phalanx.report.terminal import summary
 from phalanx.sources import instructions_from
+from tests.report.test_renderers import printed
+from tests.scripts import write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = ROOT / "configs/smoke/rubric.yaml"
 
 
-class Heard:
+class Heard(Silent):
     """A progress that keeps what is said."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def start(self, phase: str, total: int, unit: str = "") -> None: ...
-    def advance(self, amount: int = 1) -> None: ...
-    def finish(self, note: str = "") -> None: ...
-
     def say(self, text: str) -> None:
         self.said.append(text)
-
-
-def write(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -49,10 +42,10 @@ def files(tmp_path: Path) -> list[str]:
     asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
     own = [f"Tell me something about item {n}." for n in range(58)]
     texts = [*own[:20], asked[1].upper(), *own[20:], f"Please answer: {asked[3]} Be short."]
-    source = write(tmp_path / "mine.jsonl", [{"id": f"q{n}", "instruction": text}
-                                             for n, text in enumerate(texts)])  # fmt: skip
-    items = write(tmp_path / "items.jsonl", [{"id": f"t{n}", "instruction": text, "answer": "x"}
-                                             for n, text in enumerate(asked)])  # fmt: skip
+    mine = [{"id": f"q{n}", "instruction": text} for n, text in enumerate(texts)]
+    source = write_rows(tmp_path / "mine.jsonl", mine)
+    rows = [{"id": f"t{n}", "instruction": text, "answer": "x"} for n, text in enumerate(asked)]
+    items = write_rows(tmp_path / "items.jsonl", rows)
     tasks = json.dumps([{"name": "towns", "source": str(items)}])
     return [f"instructions.source={source}", "instructions.domains=[]", "match.duels=6",
             "iterations=1", f"evaluate.tasks={tasks}"]  # fmt: skip
@@ -77,9 +70,7 @@ def test_they_are_left_out_and_told_everywhere(files, tmp_path):
     ]  # fmt: skip
     line = "2 of 60 instructions overlap evaluation items and are left out (2 of task towns)"
     assert sum(line in said for said in heard.said) == 1
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(summary(facts))
-    shown = console.export_text()
+    shown = printed(summary(facts), width=200)
     assert line in shown
     assert "q20 is item t1 of towns" in shown
     assert f"{line}." in notes(facts)
@@ -95,7 +86,7 @@ def test_a_run_goes_on_and_says_it_once(files, tmp_path):
 
 def test_bad_rows_that_a_task_skips_are_told_and_kept_in_the_ledger(files, tmp_path):
     rows = [{"instruction": "Which town is it?", "answer": "x"}, {"instruction": "Which one?"}]
-    items = write(tmp_path / "bad.jsonl", rows)
+    items = write_rows(tmp_path / "bad.jsonl", rows)
     task = {"name": "towns", "source": str(items), "bad_rows": "skip"}
     heard = run(tmp_path / "run", [*files[:-1], f"evaluate.tasks={json.dumps([task])}"])
     note = "task towns: skipped 1 of 2 rows\n  line 2: no answer"
@@ -115,7 +106,7 @@ def test_they_are_kept_where_that_is_wanted(files, tmp_path, mode, told):
 
 def test_nothing_left_is_refused_before_anything_is_asked(files, tmp_path):
     asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
-    source = write(tmp_path / "all.jsonl", [{"instruction": text} for text in asked])
+    source = write_rows(tmp_path / "all.jsonl", [{"instruction": text} for text in asked])
     given = [*files, f"instructions.source={source}"]
     with pytest.raises(ConfigError, match="all 4 instructions overlap evaluation items"):
         run(tmp_path / "run", given)
@@ -143,7 +134,7 @@ def test_the_demo_loses_nothing():
 def test_recruits_do_not_learn_what_they_are_asked(tmp_path):
     rows = [{"instruction": f"What is the plural of word number {n}?", "response": "x",
              "domain": "d"} for n in range(6)]  # fmt: skip
-    data = write(tmp_path / "rows.jsonl", rows)
+    data = write_rows(tmp_path / "rows.jsonl", rows)
     settings = load(
         "preset:demo", [f"pool.recruit.data={data}", 'pool.recruit.specialists={"ada": ["d"]}',
                         'pool.members=[]']
@@ -162,7 +153,7 @@ def test_demonstrations_of_a_file_are_guarded_like_instructions(files, tmp_path)
     asked = [f"Which town number {n} has the most bridges of all that we know?" for n in range(4)]
     rows = [{"instruction": text, "response": "x", "domain": "d"}
             for text in [*asked[:2], "What is nine?"]]  # fmt: skip
-    data = write(tmp_path / "rows.jsonl", rows)
+    data = write_rows(tmp_path / "rows.jsonl", rows)
     source = tmp_path / "recruits.yaml"
     source.write_text(
         "pool: {base: 'builtin:smollm2-135m', recruit: {specialists: "
@@ -181,6 +172,6 @@ def test_demonstrations_of_a_file_are_guarded_like_instructions(files, tmp_path)
     code, text = check(source, given, width=200)
     assert code == 0, text
     assert "2 of 3 demonstrations overlap evaluation items and are left out" in text
-    write(data, rows[:2])
+    write_rows(data, rows[:2])
     with pytest.raises(ConfigError, match="all 2 demonstrations overlap evaluation items"):
         guard(session, instructions_from(config.instructions).instructions)

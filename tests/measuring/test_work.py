@@ -226,7 +226,7 @@ def test_a_stopped_evaluation_goes_on_to_the_same_records(config, tmp_path):
             members=["ada", "majority", "mixture", "best_of"], data=tmp_path,
         )  # fmt: skip
         shop = Workshop(wish.config, out)
-        shop._engines["scripted"] = _Stops(after)
+        shop.use("scripted", _Stops(after))
         measure_subjects(wish, out, workshop=shop)
 
     measure(tmp_path / "whole", 10**6)

@@ -73,6 +73,7 @@ def test_a_judge_is_missing_just_where_the_evaluation_refuses(
         "eval", out / "configs/full-alpaca.yaml", "--tasks", f"open={data}", "--limit", "2",
         f"evaluate.judges=[{judges}]", "--out", tmp_path / "eval",
     )  # fmt: skip
+    assert done.returncode == (0 if fine else 2), done.stderr
     assert ("nobody may judge" in done.stderr) == (not fine), done.stderr
 
 
