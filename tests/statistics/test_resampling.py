@@ -12,8 +12,9 @@ from phalanx.statistics import (
     bootstrap,
     by_cluster,
     clustered_mean,
-    macro_average,
     paired_bootstrap,
+    percentiles,
+    resampled_ratios,
 )
 
 
@@ -106,7 +107,7 @@ def test_bootstrap_of_clusters_covers_and_that_of_rows_does_not() -> None:
         clusters = list(zip(sums, sizes.tolist(), strict=True))
         _, interval = bootstrap(clusters, mean_of_sums, seed=number, draws=200)
         hits += interval.low <= 0 <= interval.high
-        _, naive = macro_average({"rows": rows.tolist()}, seed=number, draws=200)
+        naive = percentiles(resampled_ratios(rows, np.ones(rows.size), seed=number, draws=200))
         naive_hits += naive.low <= 0 <= naive.high
     assert 0.89 <= hits / 300 <= 0.98
     assert naive_hits / 300 < 0.85
@@ -157,44 +158,3 @@ def test_draws_without_a_value_widen_the_interval() -> None:
 def test_bootstrap_of_clusters_refuses(clusters, statistic, message) -> None:
     with pytest.raises(ValueError, match=message):
         bootstrap(clusters, statistic, seed=0)
-
-
-def test_macro_average_weighs_tasks_and_not_rows() -> None:
-    tasks = {"big": [1.0, 0.0] * 500, "small": [1.0] * 9 + [0.0]}
-    value, interval = macro_average(tasks, seed=0)
-    assert value == pytest.approx((0.5 + 0.9) / 2)
-    # Independent tasks: the variances of the two means add up, a quarter of each.
-    error = math.sqrt(0.25 * (0.25 / 1000 + 0.09 / 10))
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * error, rel=0.12)
-    assert macro_average(dict(reversed(tasks.items())), seed=0) == (value, interval)
-    weighted, _ = macro_average(tasks, weights={"big": 3, "small": 1}, seed=0)
-    assert weighted == pytest.approx(0.75 * 0.5 + 0.25 * 0.9)
-
-
-def test_macro_average_of_one_task_is_a_bootstrap_of_its_clusters() -> None:
-    rng = np.random.default_rng(5)
-    keys = np.repeat(np.arange(80), 3).tolist()
-    rows = (np.repeat(rng.normal(size=80), 3) + 0.1 * rng.normal(size=240)).tolist()
-    value, interval = macro_average({"one": rows}, clusters={"one": keys}, seed=0)
-    assert value == pytest.approx(np.mean(rows))
-    assert interval == pytest.approx(clustered_mean(rows, keys).interval, abs=0.03)
-    _, naive = macro_average({"one": rows}, seed=0)
-    assert naive.high - naive.low < 0.65 * (interval.high - interval.low)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "more", "message"),
-    [
-        ({}, {}, "no task"),
-        ({"a": []}, {}, "task 'a' are empty"),
-        ({"a": [1.0]}, {}, "'a' has one cluster"),
-        ({"a": [1.0, 0.0]}, {"clusters": {"a": ["p", "p"]}}, "'a' has one cluster"),
-        ({"a": [1.0, 0.0]}, {"clusters": {"a": ["p"]}}, "2 scores, but 1 cluster"),
-        ({"a": [1.0, math.nan]}, {}, "nan at place 1"),
-        ({"a": [1.0, 0.0]}, {"weights": {"b": 1.0}}, "must name the tasks"),
-        ({"a": [1.0, 0.0]}, {"weights": {"a": 0.0}}, "one above 0"),
-    ],
-)
-def test_macro_average_refuses(tasks, more, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        macro_average(tasks, seed=0, **more)

@@ -5,7 +5,7 @@ file           what it holds
 =============  ====================================================================================
 shares         Wilson, exact McNemar, sign test, Holm, what n items can show, pass@k
 paired         two scores of the same items: the test, and what so many items could have shown
-resampling     bootstraps: paired items, clusters, strata; the sign-flip test
+resampling     bootstraps: paired items, clusters, ratios; the sign-flip test
 means          the mean of clustered rows; seeds apart from items
 scores         intervals of scores and of their differences, and of means over tasks
 agreement      Cohen's kappa, Krippendorff's alpha, how many independent judges a panel is worth
@@ -47,7 +47,6 @@ from phalanx.statistics.pairwise import Battle, BradleyTerry, bradley_terry
 from phalanx.statistics.resampling import (
     bootstrap,
     by_cluster,
-    macro_average,
     paired_bootstrap,
     percentiles,
     resampled_counts,
@@ -96,7 +95,6 @@ __all__ = [
     "holm",
     "krippendorff_alpha",
     "length_preference",
-    "macro_average",
     "mcnemar_exact",
     "mean_of_parts",
     "mean_test",

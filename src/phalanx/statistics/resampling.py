@@ -6,7 +6,7 @@ Resampling them one by one makes an interval that is too narrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -114,12 +114,14 @@ def resampled_ratios(
     top, bottom = np.asarray(tops, dtype=float), np.asarray(bottoms, dtype=float)
     if not bottom.sum() > 0:
         raise ValueError("no unit has weight: there is nothing to resample")
-    found = []
-    for counts in resampled_counts(len(top), seed=seed, draws=draws):
-        weight = counts @ bottom
-        if weight > 0:
-            found.append(float(counts @ top) / float(weight))
-    return np.asarray(found)
+    check_draws(draws)
+    rng, found = np.random.default_rng(seed), []
+    block = max(1, 1_000_000 // top.size)
+    for start in range(0, draws, block):
+        picks = rng.integers(0, top.size, size=(min(block, draws - start), top.size))
+        sums, weights = top[picks].sum(axis=1), bottom[picks].sum(axis=1)
+        found.append(sums[weights > 0] / weights[weights > 0])
+    return np.concatenate(found)
 
 
 def by_cluster(rows: Iterable[Row], keys: Iterable[Hashable]) -> list[list[Row]]:
@@ -192,78 +194,3 @@ def _percentiles(found: Sequence[float | None], confidence: float) -> Interval:
     place = (tail - missing / 2) / (1 - missing)
     low, high = np.quantile(known, [place, 1 - place])
     return Interval(float(low), float(high))
-
-
-def macro_average(
-    tasks: Mapping[str, Sequence[float]],
-    *,
-    clusters: Mapping[str, Sequence[Hashable]] | None = None,
-    weights: Mapping[str, float] | None = None,
-    seed: int,
-    draws: int = 10_000,
-    confidence: float = 0.95,
-) -> tuple[float, Interval]:
-    """Mean of the tasks' means, and its interval from a bootstrap within each task.
-
-    Every task weighs the same (or as ``weights`` say) whatever its size, and the tasks are the
-    ones meant: none is resampled. ``tasks`` holds one score for each row, ``clusters`` what the
-    row belongs to, for the tasks where several rows belong together (default: each by itself). For
-    A against B give the differences of the scores. The order of the tasks does not matter.
-
-    ValueError where there is no task, a task has fewer than two clusters or another number of
-    clusters than of scores, or weights are missing, negative or all 0.
-    """
-    if not tasks:
-        raise ValueError("there is no task to average over")
-    check_draws(draws)
-    check_share("confidence", confidence)
-    names = sorted(tasks)
-    shares = _shares(names, weights)
-    streams = np.random.SeedSequence(seed).spawn(len(names))
-    value, means = 0.0, np.zeros(draws)
-    for name, share, stream in zip(names, shares, streams, strict=True):
-        scores = finite_values(f"the scores of task {name!r}", tasks[name])
-        sums, sizes = _cluster_sums(name, scores, (clusters or {}).get(name))
-        rng = np.random.default_rng(stream)
-        value += share * float(scores.mean())
-        means += share * _resampled_ratios(sums, sizes, rng, draws)
-    return value, percentiles(means, confidence)
-
-
-def _shares(names: Sequence[str], weights: Mapping[str, float] | None) -> list[float]:
-    """The weight of each task in their mean; they add up to 1."""
-    if weights is None:
-        return [1 / len(names)] * len(names)
-    if set(weights) != set(names):
-        raise ValueError(f"weights must name the tasks {names}, got {sorted(weights)}")
-    total = sum(weights.values())
-    if not (all(weight >= 0 for weight in weights.values()) and 0 < total < np.inf):
-        raise ValueError(f"weights must be 0 or more, and one above 0, got {dict(weights)}")
-    return [weights[name] / total for name in names]
-
-
-def _cluster_sums(
-    name: str, scores: np.ndarray, keys: Sequence[Hashable] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of the scores and number of rows of each cluster."""
-    if keys is not None and len(keys) != scores.size:
-        raise ValueError(f"task {name!r} has {scores.size} scores, but {len(keys)} cluster names")
-    groups = by_cluster(scores.tolist(), range(scores.size) if keys is None else keys)
-    if len(groups) < 2:
-        raise ValueError(
-            f"task {name!r} has one cluster, which shows no spread; it needs at least 2"
-        )
-    return np.array([sum(group) for group in groups]), np.array([len(group) for group in groups])
-
-
-def _resampled_ratios(
-    sums: np.ndarray, sizes: np.ndarray, rng: np.random.Generator, draws: int
-) -> np.ndarray:
-    """Means over the rows of resampled clusters, in blocks as :func:`_resampled_means`."""
-    block = max(1, 1_000_000 // sums.size)
-    ratios = np.empty(draws)
-    for start in range(0, draws, block):
-        stop = min(start + block, draws)
-        picks = rng.integers(0, sums.size, size=(stop - start, sums.size))
-        ratios[start:stop] = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
-    return ratios
