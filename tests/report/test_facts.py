@@ -10,13 +10,16 @@ from itertools import pairwise
 import pytest
 
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.report import accounting
+from phalanx.report import accounting, markdown
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
 from phalanx.report.scores import evaluation, vote
-from phalanx.report.views import paired_tests
+from phalanx.report.terminal import status, summary
+from phalanx.report.views import paired_tests, selection_note
 from phalanx.statistics import mcnemar_exact, minimum_detectable, wilson
-from tests.report import fixture_run
+from phalanx.tasks import equivalence
+from tests.report import fixture_eval, fixture_run
+from tests.report.test_renderers import printed
 
 
 @pytest.fixture(scope="module")
@@ -214,15 +217,11 @@ def test_a_run_weighs_shares_of_items(tmp_path):
     with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
         ledger.record_evaluation(
             [
-                {
-                    "iteration": number, "member": "ann", "task": "mass", "item": str(place),
-                    "domain": "", "split": "test", "correct": int(score > 0.5), "readable": 1,
-                    "score": score, "answer": "", "reason": "", "response": "",
-                }
+                fixture_eval.line("ann", "mass", str(place), score, iteration=number)
                 for number, row in scores.items()
                 for place, score in enumerate(row)
             ]
-        )  # fmt: skip
+        )
         found = evaluation(ledger, ["ann"], seed=0, weights_before={}, weights_after={},
                            unvoted=["mass"])  # fmt: skip
     change = found.change("ann", "mass")
@@ -301,14 +300,10 @@ def test_expressions_that_are_equal_are_one_answer_of_a_vote(tmp_path):
     with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
         ledger.record_evaluation(
             [
-                {
-                    "iteration": 0, "member": name, "task": "sums", "item": "i", "domain": "",
-                    "split": "test", "correct": int(name != "ann"), "readable": 1, "score": 0.0,
-                    "answer": answer, "reason": "", "response": "",
-                }
+                fixture_eval.line(name, "sums", "i", name != "ann", answer=answer)
                 for name, answer in said.items()
             ]
-        )  # fmt: skip
+        )
         same = dict.fromkeys(said, 1.0)
         for maths, right in (([], 0.0), (["sums"], 1.0)):
             found = evaluation(ledger, list(said), seed=0, weights_before=same, weights_after=same,
@@ -320,25 +315,59 @@ def test_no_vote_on_tasks_without_an_answer_to_agree_on(tmp_path):
     with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
         ledger.record_evaluation(
             [
-                {
-                    "iteration": 0, "member": name, "task": task, "item": item, "domain": "",
-                    "split": "test", "correct": int(name == "ann"), "readable": 1, "score": 0.0,
-                    "answer": answer, "reason": "", "response": "",
-                }
+                fixture_eval.line(name, task, item, name == "ann", answer=answer)
                 for name in ("ann", "bea", "cid")
                 for task, item, answer in (("city", "i", name), ("code", "j", ""))
             ]
-        )  # fmt: skip
+        )
         weights = {"ann": 3.0, "bea": 1.0, "cid": 1.0}
         found = evaluation(
             ledger, list(weights), seed=0, weights_before=weights, weights_after=weights,
-            unvoted=["code"],
+            unvoted=["code", "mass"],
         )  # fmt: skip
     assert [(one.domain, one.n, one.before) for one in found.collective] == [
         ("", 1, 1.0),
         ("city", 1, 1.0),
     ]
     assert {one.domain for one in found.changes} == {"", "city", "code"}
+    assert found.unvoted == ("code",), "mass was not measured"
+
+
+def test_what_the_collective_leaves_out_is_said(facts, tmp_path, monkeypatch):
+    monkeypatch.setattr(equivalence, "is_there", lambda: False)
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        ledger.record_evaluation(
+            [
+                fixture_eval.line(name, task, "i", name == "ann", answer=name, iteration=number)
+                for number in (0, 1)
+                for name in ("ann", "bea")
+                for task in ("city", "code", "sums")
+            ]
+        )
+        same = {"ann": 1.0, "bea": 1.0}
+        found = evaluation(
+            ledger, list(same), seed=0, weights_before=same, weights_after=same,
+            unvoted=["code"], maths=["sums"],
+        )  # fmt: skip
+    assert (found.unvoted, found.uncompared) == (("code",), ("sums",))
+    assert {one.domain for one in found.collective} == {"", "city"}
+    shown = replace(facts, evaluation=found)
+    for text in (
+        selection_note(shown),
+        markdown.render(shown),
+        " ".join(printed(summary(shown)).split()),
+    ):
+        assert "no vote on code" in text
+        assert "Without the package math-verify there is no vote on sums." in text
+        assert "mean is of the other tasks" in text
+    assert "no vote" not in selection_note(facts)
+
+
+def test_the_status_needs_no_tables(facts, run_folder):
+    with Ledger(run_ledger_path(run_folder)) as ledger:
+        found = gather(ledger, tables=False)
+    assert found.examples == () != facts.examples
+    assert printed(status(found)) == printed(status(facts))
 
 
 def test_training_health_is_first_and_last_step(facts, rows):

@@ -433,6 +433,11 @@ def test_every_renderer_says_the_same(facts):
     assert "Compared" not in printed(status(facts))
 
 
+def test_the_status_of_an_evaluation_needs_no_tables(facts, folder):
+    with Ledger(run_ledger_path(folder)) as ledger:
+        assert printed(status(gather(ledger, tables=False))) == printed(status(facts))
+
+
 def test_single_answers_are_on_the_page(facts):
     """Three of each kind, with question, gold answer and what was said, folded."""
     kinds = [one.kind for one in facts.measured.examples]

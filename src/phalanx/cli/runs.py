@@ -96,10 +96,12 @@ def recruit(
 @app.command()
 def status(folder: RunFolder) -> None:
     """How far a run is, from its ledger. Works while it runs."""
-    from phalanx.api import open_run
+    from phalanx.ledger import Ledger, run_ledger_path
+    from phalanx.report.facts import gather
     from phalanx.report.terminal import status as render
 
-    out.print(render(open_run(folder).facts()))
+    with Ledger(run_ledger_path(folder)) as ledger:
+        out.print(render(gather(ledger, tables=False)))
 
 
 @app.command()

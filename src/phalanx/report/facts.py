@@ -28,7 +28,6 @@ from phalanx.report.scores import evaluation
 from phalanx.report.servers import endpoints, written_scores
 from phalanx.report.underway import progress
 from phalanx.report.warnings import one_verdicts
-from phalanx.tasks import equivalence
 from phalanx.tasks.contamination import read_stored
 from phalanx.tasks.items import is_voted
 
@@ -37,18 +36,22 @@ __all__ = ["RunFacts", "gather"]
 _ORDER = ("recruit", "answer", "judge", "train", "evaluate")
 
 
-def gather(ledger: Ledger) -> RunFacts:
-    """All facts of the run, finished or not. Reads only, and all of it from one moment."""
+def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
+    """All facts of the run, finished or not. Reads only, and all of it from one moment.
+
+    Without ``tables``: no contests, no judges under test and no examples, which take long and are
+    no part of a run's status.
+    """
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
         config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
-        facts = _gather(ledger, config)
-        return _of_command(ledger, facts, config) if is_command(facts.method) else facts
+        facts = _gather(ledger, config, tables)
+        return _of_command(ledger, facts, config, tables) if is_command(facts.method) else facts
     finally:
         ledger.query("COMMIT")
 
 
-def _gather(ledger: Ledger, config: Config) -> RunFacts:
+def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
     members = ledger.members()
     names = json.loads(ledger.get("pool_order") or "[]")
     trainings = _trainings(ledger, names)
@@ -86,15 +89,12 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
             weights_before=_weights(lines, "start"),
             weights_after=_weights(lines, "value"),
             unvoted=[
-                task.name
-                for task in config.evaluate.tasks
-                if not is_voted(task.kind, task.match)
-                or (task.kind == "math" and not equivalence.is_there())
+                task.name for task in config.evaluate.tasks if not is_voted(task.kind, task.match)
             ],
             maths=[task.name for task in config.evaluate.tasks if task.kind == "math"],
         ),
         times=_times(ledger),
-        examples=examples(ledger, ranked=moaa is not None),
+        examples=examples(ledger, ranked=moaa is not None) if tables else (),
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),
         moaa=moaa,
@@ -103,7 +103,7 @@ def _gather(ledger: Ledger, config: Config) -> RunFacts:
     )
 
 
-def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
+def _of_command(ledger: Ledger, facts: RunFacts, config: Config, tables: bool) -> RunFacts:
     """The same without iterations, which the work of a command has not."""
     phases = joined_phases(facts.accounting.phases)
     return replace(
@@ -112,11 +112,11 @@ def _of_command(ledger: Ledger, facts: RunFacts, config: Config) -> RunFacts:
         accounting=replace(facts.accounting, phases=phases),
         times=joined_times(facts.times),
         found=found_in(ledger, config),
-        contests=tuple(contests(ledger, config.seed)),
+        contests=tuple(contests(ledger, config.seed)) if tables else (),
         measured=measured(ledger, config, ledger.get("against") or None)
         if facts.method == EVAL
         else None,
-        tested=tested_in(ledger, config),
+        tested=tested_in(ledger, config) if tables else None,
     )
 
 

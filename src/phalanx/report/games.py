@@ -43,7 +43,7 @@ from phalanx.statistics.paired import ALPHA
 from phalanx.statistics.shares import wilson_of_share
 
 LC_DRAWS = 100
-"""Refits behind the interval of a length-controlled rate: a few seconds for all of AlpacaEval."""
+"""Refits behind the interval of a length-controlled rate."""
 _DRAWS = 1000
 _NOTHING = 1e-9  # intervals narrower than this have the width of rounding
 
@@ -131,13 +131,15 @@ class Contest:
     notes: tuple[str, ...] = ()
 
 
-def contests(ledger: Ledger, seed: int) -> Iterator[Contest]:
-    """Every contest that has verdicts, in the order of the tasks' names."""
+def contests(ledger: Ledger, seed: int, only: str = "") -> Iterator[Contest]:
+    """Every contest that has verdicts, in the order of the tasks' names, or that of a task."""
     against = ledger.get("against")
     for stored in ledger.query(
         "SELECT key, value FROM run WHERE key LIKE ? ORDER BY key", (f"{CONTEST}%",)
     ):
         task, facts = stored["key"].removeprefix(CONTEST), json.loads(stored["value"])
+        if only not in ("", task):
+            continue
         rows = ledger.query("SELECT * FROM games WHERE task = ?", (task,))
         if rows:
             yield _contest(task, facts, rows, seed, against)

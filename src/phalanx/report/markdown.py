@@ -11,7 +11,7 @@ from phalanx.report.moaa_views import sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
-from phalanx.report.views import paired_tests
+from phalanx.report.views import collective_notes, paired_tests
 from phalanx.report.warnings import warnings
 from phalanx.report.words import (
     DROP_WORDS,
@@ -56,6 +56,8 @@ def render(facts: RunFacts) -> str:
         rows = [(c.member, c) for c in measured.changes if c.member and not c.domain]
         rows += [("collective", c) for c in measured.collective if not c.domain]
         parts += [*_table("mean of the domains", rows), ""]
+        if notes := collective_notes(measured):
+            parts += [" ".join(notes), ""]
         if tests := paired_tests(measured):
             parts += [*_view(tests), ""]
         for name, choice in (

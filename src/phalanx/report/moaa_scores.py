@@ -20,7 +20,7 @@ from phalanx.report.moaa_records import (
     Ratio,
     ResultFacts,
 )
-from phalanx.report.scores import Item, Table, compare, macro, mean_interval, weighted
+from phalanx.report.scores import Item, Table, compare, domain_mean, macro, weighted
 from phalanx.statistics import (
     Interval,
     percentiles,
@@ -105,13 +105,14 @@ def _level(table: Table, name: str, role: str, number: int, seed: int) -> Level 
     dev, test = table.of(number, name, "dev"), table.of(number, name, "test")
     if not test:
         return None
+    level, interval = domain_mean(test, table.domain, derive_seed("report", seed, name, number))
     return Level(
         name=name,
         role=role,
         iteration=number,
         dev=macro(dev, table.domain) if dev else None,
-        test=macro(test, table.domain),
-        interval=mean_interval(test, table.domain, derive_seed("report", seed, name, number)),
+        test=level,
+        interval=interval,
         num_test=len(test),
     )
 

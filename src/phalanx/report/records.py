@@ -246,7 +246,8 @@ class Evaluation:
     """Before is iteration 0, after is ``last``. Empty where the run measured nothing.
 
     ``trajectory``: (iteration, member) -> mean over domains on the test split; member "" is the
-    mean over members.
+    mean over members. The collective's changes are of the measured tasks without those that are
+    ``unvoted`` (no answer to agree on) or ``uncompared`` (expressions, without math-verify).
     """
 
     iterations: tuple[int, ...] = ()
@@ -261,6 +262,8 @@ class Evaluation:
     best_aligned: Choice | None = None
     aligned_over_initial: Change | None = None
     collective: tuple[Change, ...] = ()
+    unvoted: tuple[str, ...] = ()
+    uncompared: tuple[str, ...] = ()
     note: str = ""
 
     @property

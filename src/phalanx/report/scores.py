@@ -19,7 +19,7 @@ from phalanx.report.records import Change, Choice, Evaluation
 from phalanx.statistics import Interval, holm
 from phalanx.statistics.paired import detectable, paired_test
 from phalanx.statistics.scores import difference_interval, mean_of_parts, score_interval
-from phalanx.tasks.equivalence import same
+from phalanx.tasks import equivalence
 
 COLLECTIVE = "collective"
 
@@ -81,7 +81,7 @@ def evaluation(
     """Everything measured. ``weights_*`` are the reputations for the collective's vote.
 
     ``unvoted`` names the tasks without an answer that members could agree on: no vote on them;
-    ``maths`` those whose answers are compared as expressions.
+    ``maths`` those whose answers are compared as expressions, by math-verify: none without it.
     """
     if not ledger.count("evaluations"):
         return Evaluation(note="no evaluation task is configured, so nothing was measured")
@@ -101,7 +101,15 @@ def evaluation(
     fields = {name: getattr(base, name) for name in Evaluation.__dataclass_fields__}
     fields["changes"] = tuple(_changes(table, first, last, seed))
     weights = (weights_before, weights_after)
-    fields["collective"] = _collective(table, (first, last), weights, seed, unvoted, maths)
+    asked = {task for task, _ in table.domain}
+    fields["unvoted"] = tuple(task for task in unvoted if task in asked)
+    fields["uncompared"] = tuple(
+        task
+        for task in maths
+        if task in asked and task not in unvoted and not equivalence.is_there()
+    )
+    out = (*fields["unvoted"], *fields["uncompared"])
+    fields["collective"] = _collective(table, (first, last), weights, seed, out, maths)
     if base.num_dev:
         fields |= _selection(table, seed)
     return Evaluation(**fields)
@@ -198,15 +206,17 @@ def compare(
     changes = {item: two[item] - one[item] for item in items}
     parts = _by_part(changes, table.domain)
     difference, interval = mean_of_parts(parts, difference_interval, place)
+    first, first_interval = domain_mean(one, table.domain, place)
+    last, last_interval = domain_mean(two, table.domain, place)
     pair = (list(one.values()), list(two.values()))
     return Change(
         member=member,
         domain=domain,
         n=len(items),
-        before=macro(one, table.domain),
-        before_interval=mean_interval(one, table.domain, place),
-        after=macro(two, table.domain),
-        after_interval=mean_interval(two, table.domain, place),
+        before=first,
+        before_interval=first_interval,
+        after=last,
+        after_interval=last_interval,
         difference=difference,
         interval=interval,
         pvalue=paired_test(*pair, seed=place).pvalue if domain else None,
@@ -214,9 +224,11 @@ def compare(
     )
 
 
-def mean_interval(scores: Mapping[Item, float], domain: Mapping[Item, str], seed: int) -> Interval:
-    """95 % around :func:`macro`, made of the intervals of the domains."""
-    return mean_of_parts(_by_part(scores, domain), score_interval, seed)[1]
+def domain_mean(
+    scores: Mapping[Item, float], domain: Mapping[Item, str], seed: int
+) -> tuple[float, Interval]:
+    """:func:`macro`, and 95 % around it, made of the intervals of the domains."""
+    return mean_of_parts(_by_part(scores, domain), score_interval, seed)
 
 
 def _by_part(scores: Mapping[Item, float], domain: Mapping[Item, str]) -> dict[str, list[float]]:
@@ -267,15 +279,15 @@ def _selection(table: Table, seed: int) -> dict[str, object]:
 
 def _choice(table: Table, member: str, number: int, seed: int) -> Choice:
     dev, test = table.of(number, member, "dev"), table.of(number, member, "test")
-    place = derive_seed("report", seed, member, number)
+    level, interval = domain_mean(test, table.domain, derive_seed("report", seed, member, number))
     return Choice(
         member=member,
         iteration=number,
         dev=macro(dev, table.domain),
         num_dev=len(dev),
-        test=macro(test, table.domain),
+        test=level,
         num_test=len(test),
-        test_interval=mean_interval(test, table.domain, place),
+        test_interval=interval,
     )
 
 
@@ -297,7 +309,7 @@ def _collective(
         vote(
             {member: answers(number, member) for member in table.members},
             {member: weight.get(member, 1.0) for member in table.members},
-            lambda item: same if item[0] in maths else eq,
+            lambda item: equivalence.same if item[0] in maths else eq,
         )
         for number, weight in zip(iterations, weights, strict=True)
     )

@@ -18,7 +18,7 @@ from phalanx.report.moaa_words import TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
-from phalanx.report.views import paired_tests
+from phalanx.report.views import collective_notes, paired_tests
 from phalanx.report.warnings import warnings
 from phalanx.report.words import (
     AGREES,
@@ -243,6 +243,7 @@ def _evaluation(facts: RunFacts) -> Iterator[RenderableType]:
     members = [(c.member, c) for c in measured.changes if c.member and not c.domain]
     members += [("collective", c) for c in measured.collective if not c.domain]
     yield _indent(_change_table("all domains", members))
+    yield from (_indent(Text(note, style="dim")) for note in collective_notes(measured))
     for start in range(0, len(measured.domains), _COLUMNS - 1):
         yield Text("")
         yield _indent(_matrix(facts, measured.domains[start : start + _COLUMNS - 1]))

@@ -83,12 +83,11 @@ def paired_tests(measured: Evaluation) -> TableView | None:
         if not tests:
             continue
         unclear = [c for c in tests if not c.proven]
-        finds = [percent(c.detectable) for c in unclear if c.detectable is not None]
-        finds.sort(key=float)
+        finds = sorted(c.detectable for c in unclear if c.detectable is not None)
         up, down = (sum(c.proven == sign for c in tests) for sign in (1, -1))
-        ends = finds if len(finds) < 2 or finds[0] == finds[-1] else [finds[0], finds[-1]]
         least = min(c.adjusted for c in tests if c.adjusted is not None)
-        reach = " to ".join(dict.fromkeys(ends)) or ("–" if unclear else "")
+        ends = dict.fromkeys(map(percent, [*finds[:1], *finds[-1:]]))
+        reach = " to ".join(ends) or ("–" if unclear else "")
         rows.append((name, str(up), str(down), str(len(unclear)), p_value(least), reach))
     if not rows:
         return None
@@ -146,12 +145,26 @@ def selection_note(facts: RunFacts) -> str:
     parts.append(
         "The collective gives each item the answer with the largest sum of reputations behind it."
     )
+    parts += collective_notes(measured)
     kept = [
         f"{choice.member} {choice.iteration or 'initial'}" for choice in measured.best_of_member
     ]
     if kept:
         parts.append(f"Best iteration of each member by dev: {', '.join(kept)}.")
     return " ".join(parts)
+
+
+def collective_notes(measured: Evaluation) -> list[str]:
+    """Of which tasks the collective's numbers are not; nothing where they are of all."""
+    lines = []
+    if measured.unvoted:
+        lines.append(f"The collective has no vote on {', '.join(measured.unvoted)}.")
+    if measured.uncompared:
+        named = ", ".join(measured.uncompared)
+        lines.append(f"Without the package math-verify there is no vote on {named}.")
+    if lines and measured.collective:
+        lines.append("The collective's mean is of the other tasks.")
+    return lines
 
 
 def reputations(facts: RunFacts) -> list[dict[str, str]]:
