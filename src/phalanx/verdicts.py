@@ -14,14 +14,13 @@ from typing import Any
 
 from phalanx import pool
 from phalanx.asking import Asking, Spent, asking, refuse_unmade, spent
-from phalanx.collective import moa_reward
 from phalanx.collective.gaps import too_many
-from phalanx.collective.hearing import hear
+from phalanx.collective.hearing import hear, settle
 from phalanx.collective.moa_reward import Panel, panel_from
-from phalanx.collective.panel import decide, judging_metrics, unjudged
+from phalanx.collective.panel import judging_metrics, unjudged
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.mixing import MOA
-from phalanx.config.schema import AggregateSettings, Config
+from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, JudgmentError
 from phalanx.identity import content_id
 from phalanx.rows import PROMPTS, BadRow, Row, Table, read_rows
@@ -273,7 +272,7 @@ def judge_file(
         ]
         members = place.ledger.members()
         judgments, heard = hear(open_, members, config, place.ask(1), work="judge")
-        outcomes = _outcomes(place, duels, settled, judgments)
+        outcomes = settle(duels, settled, judgments, _reputations(place), config)
         _refuse_unreadable(judgments, outcomes, settled, config)
         result = IterationResult(
             duels=tuple(duels),
@@ -299,29 +298,11 @@ def _duels(cases: Cases) -> list[Duel]:
     ]
 
 
-def _outcomes(
-    place: Asking, duels: list[Duel], settled: dict[str, Outcome], judgments: list[Judgment]
-) -> list[Outcome]:
-    """By ``aggregate``; the mixture is one judge, whose verdict needs no weight."""
-    config = place.config
+def _reputations(place: Asking) -> dict[str, float]:
+    """Of all judges, by name."""
+    settings, given = place.config.reputation, pool.starting_reputations(place.config)
     names = [judge.name for judge in pool.judges(place.ledger.members())]
-    given = pool.starting_reputations(config)
-    reputations = {
-        name: initial_standing(config.reputation, given.get(name)).value for name in names
-    }
-    settings = config.aggregate
-    if config.judge.protocol == MOA:
-        names, settings = [moa_reward.JUDGE], AggregateSettings(rule="mean")
-    outcomes, _ = decide(
-        duels,
-        settled,
-        judgments,
-        names,
-        settings,
-        quorum=config.judge.quorum,
-        reputations=reputations,
-    )
-    return [outcomes[duel.id] for duel in duels]
+    return {name: initial_standing(settings, given.get(name)).value for name in names}
 
 
 def _refuse_unreadable(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from phalanx.collective import moa_reward
 from phalanx.collective.comparing import RANKER, ByPanel, ByRanker
-from phalanx.collective.moa_reward import panel_from
-from phalanx.collective.panel import judge_duels
+from phalanx.collective.panel import decide, judge_duels
 from phalanx.config.mixing import MOA
-from phalanx.config.schema import Config, JudgeSettings
+from phalanx.config.schema import AggregateSettings, Config, JudgeSettings
 from phalanx.identity import derived_random
-from phalanx.types import Ask, Duel, Judgment, Member
+from phalanx.types import Ask, Duel, Judgment, Member, Outcome
 
 Texts = tuple[str, str]
 Place = tuple[Any, ...]
@@ -33,10 +33,38 @@ def hear(
     if config.judge.protocol != MOA:
         judges = [member for member in members if "judge" in member.roles]
         return _by_judges(duels, judges, config, ask, (work, config.seed)), {}
-    compare = ByPanel(panel_from(config, members), ask, (config.seed, work))
+    compare = ByPanel(moa_reward.panel_from(config, members), ask, (config.seed, work))
     texts = [pair for _, pair in duels]
     judgments = compare.judge([duel for duel, _ in duels], texts, "")
     return list(judgments), compare.metrics()
+
+
+def settle(
+    duels: Sequence[Duel],
+    settled: Mapping[str, Outcome],
+    judgments: Sequence[Judgment],
+    reputations: Mapping[str, float],
+    config: Config,
+) -> list[Outcome]:
+    """The outcomes in the order of ``duels``, by ``aggregate``; the mixture is one judge, whose
+    verdict needs no weight.
+
+    ``reputations`` are those of all judges by name, ``settled`` the outcomes of duels that no
+    judge saw, by the duel's id.
+    """
+    settings = config.aggregate
+    if config.judge.protocol == MOA:
+        reputations, settings = {moa_reward.JUDGE: 1.0}, AggregateSettings(rule="mean")
+    found, _ = decide(
+        duels,
+        settled,
+        judgments,
+        list(reputations),
+        settings,
+        quorum=config.judge.quorum,
+        reputations=reputations,
+    )
+    return [found[duel.id] for duel in duels]
 
 
 def _by_judges(

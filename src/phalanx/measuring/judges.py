@@ -7,7 +7,7 @@ table is made from: :mod:`phalanx.report.judged_facts` reads it back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,13 +16,11 @@ from phalanx.benchmarks.pair_files import PairFile, usable
 from phalanx.benchmarks.panel_readings import Side, TestedPair
 from phalanx.benchmarks.panel_test import writer_name
 from phalanx.benchmarks.records import ManyResponses, Pair
-from phalanx.collective import moa_reward
 from phalanx.collective.comparing import RANKER
-from phalanx.collective.hearing import hear
-from phalanx.collective.panel import decide, judging_metrics
+from phalanx.collective.hearing import hear, settle
+from phalanx.collective.panel import judging_metrics
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.mixing import MOA
-from phalanx.config.schema import AggregateSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, content_id
 from phalanx.measuring.judges_source import Bench, families
@@ -31,8 +29,6 @@ from phalanx.types import (
     Duel,
     Instruction,
     IterationResult,
-    Judgment,
-    Outcome,
     Progress,
     Standing,
 )
@@ -220,7 +216,7 @@ def _judge(place: Asking, bench: Bench, put: Put, number: int) -> None:
             "best of many is picked by; leave them out with --members"
         )
     duels = [duel for duel, _ in put.duels]
-    outcomes = _outcomes(place, bench, duels, judgments, number)
+    outcomes = settle(duels, {}, judgments, _reputations(bench, number), config)
     standings = {
         name: Standing(value=value) for name, value in bench.reputations.get(number, {}).items()
     }
@@ -241,23 +237,8 @@ def at_iteration(duel: str, number: int) -> str:
     return f"{duel}@{number}"
 
 
-def _outcomes(
-    place: Asking, bench: Bench, duels: Sequence[Duel], judgments: Sequence[Judgment], number: int
-) -> list[Outcome]:
-    """By ``aggregate``, as in a run; the mixture is one judge, whose verdict needs no weight."""
-    config, settings = place.config, place.config.aggregate
-    names = [member.name for member in bench.pools[number]]
-    initial = initial_standing(config.reputation).value
+def _reputations(bench: Bench, number: int) -> dict[str, float]:
+    """Of all members at an iteration, by name; who has none yet stands where the rule begins."""
+    initial = initial_standing(bench.config.reputation).value
     known = bench.reputations.get(number, {})
-    if config.judge.protocol == MOA:
-        names, settings = [moa_reward.JUDGE], AggregateSettings(rule="mean")
-    found, _ = decide(
-        duels,
-        {},
-        judgments,
-        names,
-        settings,
-        quorum=config.judge.quorum,
-        reputations={name: known.get(name, initial) for name in names},
-    )
-    return [found[duel.id] for duel in duels]
+    return {one.name: known.get(one.name, initial) for one in bench.pools[number]}
