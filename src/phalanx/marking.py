@@ -208,11 +208,11 @@ def _row(
     ]
     first, response = marks[0], one.responses[0]
     share = first.share if len(marks) == 1 else sum(mark.correct for mark in marks) / len(marks)
-    later = [f"sample {n}: {mark.reason}" for n, mark in enumerate(marks, 1) if mark.reason]
+    later = [f"sample {n}: {m.reason}" for n, m in enumerate(marks[1:], 2) if not m.readable]
     text = (response.text if response else None) or ""
     return _columns(one, iteration, config, first, share) | {
         "answer": normalise(text, one.item),
-        "reason": first.reason or next(iter(later), ""),
+        "reason": next(iter(later), first.reason) if first.readable else first.reason,
         "response": response.request_id if response else "",
     }
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.cli import app
+from phalanx.cli.base import folder_of
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
@@ -58,6 +59,21 @@ def run(tmp_path) -> Path:
                 ledger.record_training(number, TrainResult(member, 1, {}, (), {}, 1.0))
         ledger.put("finished", "yes")
     return folder
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "folder"),
+    [
+        ("mine", "runs/demo", "mine-eval"),  # the run's own place, not its configuration's
+        ("mine/", "", "mine-eval"),
+        ("mine.yaml", "runs/demo", "runs/demo-eval"),
+        ("mine.yaml", "", "runs/mine-eval"),
+    ],
+)
+def test_the_default_folder_is_beside_the_run(source, output, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert folder_of(source, Config.model_validate({"output": output}), "eval") == Path(folder)
 
 
 def names(wish) -> list[str]:
@@ -300,10 +316,19 @@ def test_judges_who_are_not_there_are_refused_before_anybody_is_asked(config, tm
     assert names(wanted(str(unmade), tasks=["skills"], members=["ada"])) == ["ada"]  # none judges
 
 
-@pytest.mark.parametrize("option", ["--members", "--task"])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        ("eval pool.yaml", "--members"),
+        ("eval pool.yaml", "--task"),
+        ("judge-bench pool.yaml", "--members"),
+        ("judge-bench pool.yaml", "--iterations"),
+        ("reproduce sparta", "--only"),
+    ],
+)
 @pytest.mark.parametrize("given", ["", ",", "ada,"])
-def test_an_empty_name_is_not_everything(option, given):
+def test_an_empty_name_is_not_everything(verb, option, given):
     """An empty variable of a shell must not start the whole measurement."""
-    done = CliRunner().invoke(app, ["eval", "pool.yaml", option, given])
+    done = CliRunner().invoke(app, [*verb.split(), option, given])
     assert isinstance(done.exception, ConfigError)
     assert "has an empty name; leave the option out" in str(done.exception)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from phalanx.errors import Interrupted, PhalanxError
+from phalanx.errors import ConfigError, Interrupted, PhalanxError
 from phalanx.version import __version__
 
 if TYPE_CHECKING:
@@ -69,8 +69,23 @@ def folder_of(source: str, config: Config, verb: str) -> Path:
     """The default folder of a command that is no run: the run's, with the verb behind it."""
     from phalanx.api import default_folder
 
+    path = Path(source).expanduser()
+    if path.is_dir():  # beside the run itself, wherever its configuration has its output
+        whole = path.resolve()
+        return path.with_name(f"{whole.name}-{verb}") if path.name else whole.parent / verb
     folder = default_folder(source, config)
     return folder.with_name(f"{folder.name}-{verb}")
+
+
+def listed(given: Sequence[str] | None) -> list[str]:
+    """Options that may be repeated, and list several words each.
+
+    Raises ConfigError for one that lists none: an empty variable of a shell is not "everything".
+    """
+    words = [word.strip() for text in given or () for word in text.split(",")]
+    if given is not None and not all(words):
+        raise ConfigError(f"{', '.join(map(repr, given))} has an empty name; leave the option out")
+    return words
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from phalanx.cli.asking import OutFolder, target_of, write_jsonl
-from phalanx.cli.base import Overrides, Quiet, app, folder_of, out, stopping
+from phalanx.cli.base import Overrides, Quiet, app, folder_of, listed, out, stopping
 from phalanx.errors import ConfigError
 
 
@@ -38,13 +38,18 @@ def judge_bench(
             "own: instruction, response_a, response_b, label, writer_a, writer_b.",
         ),
     ] = "auto",
-    members: Annotated[str, typer.Option("--members", help="Only these judges: A,B.")] = "",
+    members: Annotated[
+        list[str] | None,
+        typer.Option("--members", metavar="A,B", help="Only these judges. Default: all."),
+    ] = None,
     iterations: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            "--iterations", help="Of a run: 0,2 (0: the start). Default: its start and its end."
+            "--iterations",
+            metavar="0,2",
+            help="Of a run (0: the start). Default: its start and its end.",
         ),
-    ] = "",
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="So many pairs, drawn by the seed.")
     ] = None,
@@ -67,7 +72,7 @@ def judge_bench(
     from phalanx.progress import for_terminal
 
     made = wanted_bench(
-        source, data, overrides or [], format=format, members=_names(members),
+        source, data, overrides or [], format=format, members=listed(members),
         iterations=_numbers(iterations), limit=limit, per_item=per_item,
     )  # fmt: skip
     folder = out_folder or folder_of(source, made.bench.config, "judge-bench")
@@ -98,14 +103,12 @@ def _show(folder: Path, target: Path | None) -> None:
             out.print(f"Wrote {len(rows)} rows to {target}", markup=False, highlight=False)
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str) -> list[int] | None:
+def _numbers(given: list[str] | None) -> list[int] | None:
+    words = listed(given)
     try:
-        return [int(part) for part in _names(text)] or None
+        return [int(word) for word in words] or None
     except ValueError:
         raise ConfigError(
-            f"--iterations {text!r}: expected whole numbers with commas between them, as in 0,2"
+            f"--iterations {','.join(words)}: expected whole numbers with commas between them, as "
+            "in 0,2"
         ) from None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli.base import Quiet, app, out, stopping
-from phalanx.errors import ConfigError
+from phalanx.cli.base import Quiet, app, folder_of, listed, out, stopping
 
 if TYPE_CHECKING:
     from phalanx.measuring.wanted import Wanted
@@ -87,10 +86,11 @@ def eval_(
 
     source, overrides = split_source(words or [])
     wish = wanted(
-        source, overrides, tasks=_listed(tasks), members=_listed(members), data=data, limit=limit,
+        source, overrides, tasks=listed(tasks), members=listed(members), data=data, limit=limit,
         against=against,
     )  # fmt: skip
-    _measure(wish, out_folder or _default_folder(source, wish.config.output), quiet)
+    default = folder_of(source, wish.config, "eval") if source else Path("runs") / "eval"
+    _measure(wish, out_folder or default, quiet)
 
 
 def _measure(wish: Wanted, folder: Path, quiet: bool) -> None:
@@ -124,26 +124,3 @@ def split_source(words: Sequence[str]) -> tuple[str | None, list[str]]:
     if words and ("=" not in words[0] or Path(words[0]).exists()):
         return words[0], list(words[1:])
     return None, list(words)
-
-
-def _listed(given: Sequence[str] | None) -> list[str]:
-    """Options that may be repeated, and list several words each.
-
-    Raises ConfigError for one that lists none: an empty variable of a shell is not "everything".
-    """
-    words = [word.strip() for text in given or () for word in text.split(",")]
-    if given is not None and not all(words):
-        raise ConfigError(f"{', '.join(map(repr, given))} has an empty name; leave the option out")
-    return words
-
-
-def _default_folder(source: str | None, output: str) -> Path:
-    """Beside the run, or as the other commands have it."""
-    if source is None:
-        return Path("runs") / "eval"
-    path = Path(source)
-    if path.is_dir():
-        whole = path.resolve()
-        return path.with_name(f"{whole.name}-eval") if path.name else whole.parent / "eval"
-    folder = Path(output) if output else Path("runs") / Path(source.removeprefix("preset:")).stem
-    return folder.with_name(f"{folder.name}-eval")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, app, out
+from phalanx.cli.base import Overrides, app, listed, out
 from phalanx.errors import ConfigError
 
 
@@ -22,8 +22,11 @@ def reproduce(
         str, typer.Option("--table", help="One table: main, ablations, ... Default: all.")
     ] = "",
     only: Annotated[
-        str, typer.Option("--only", help="Only these columns: gsm8k,medqa. Default: all.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="COLUMN,...", help="Only these: gsm8k,medqa. Default: all columns."
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", help="A folder with rows: gsm8k.jsonl, gsm8k_train.jsonl, ..."),
@@ -57,7 +60,7 @@ def reproduce(
         data=data,
         pool=pool,
         table=table,
-        columns=_names(only),
+        columns=tuple(dict.fromkeys(listed(only))),
         seeds=_numbers(seeds),
         machine=machine,
     )
@@ -88,12 +91,8 @@ def reproduce(
         out.print(f"Next: sh {folder / 'commands.sh'}", markup=False, soft_wrap=True)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
 def _numbers(text: str) -> tuple[int, ...]:
-    names = _names(text)
-    if not names or not all(name.isascii() and name.isdecimal() for name in names):
+    names = listed([text])
+    if not all(name.isascii() and name.isdecimal() for name in names):
         raise ConfigError(f"--seeds {text!r}: expected numbers from 0, such as 1,2,3")
     return tuple(dict.fromkeys(map(int, names)))

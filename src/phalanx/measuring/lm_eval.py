@@ -353,7 +353,8 @@ def _rows(
         mine = [one for one in every if one["filter"] == every[0]["filter"]]
         metric = metrics[name]
         answered = [one for one in mine if (name, one["doc_id"]) not in player.failed]
-        if any((v := _number(one[metric])) is None or not 0 <= v <= 1 for one in answered):
+        values = [_number(one[metric]) for one in answered]
+        if any(v is None or (math.isfinite(v) and not 0 <= v <= 1) for v in values):
             raise ConfigError(
                 f"{task}: the metric {metric} of {name} is no number from 0 to 1 for every item; "
                 "run it with lm-eval itself"
@@ -389,11 +390,11 @@ def _metric(task: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A metric of one item; what is not finite counts as 0, None for what is no number."""
+    """A metric of one item; None for what is no number."""
     plain = value.item() if hasattr(value, "item") else value
     if not isinstance(plain, bool | int | float):
         return None
-    return float(plain) if math.isfinite(plain) else 0.0
+    return float(plain)
 
 
 def _share(sample: Mapping[str, Any], metric: str, failed: str) -> tuple[float, str]:
@@ -403,7 +404,9 @@ def _share(sample: Mapping[str, Any], metric: str, failed: str) -> tuple[float, 
     sums = _sums(sample)
     if len(sums) > 1 and min(sums) == max(sums):
         return 0.0, "tie"
-    share = _number(sample[metric]) or 0.0
+    share = _number(sample[metric])
+    if share is None or not math.isfinite(share):
+        return 0.0, "no score"
     if not share and not sums and sample["filtered_resps"][0] == _INVALID:
         return 0.0, "unreadable"
     return share, ""
