@@ -14,7 +14,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import Session, align, guard
 from phalanx.plan.make import check
 from phalanx.progress import Silent
-from phalanx.recruit import draw_demonstrations
+from phalanx.recruit import _left_out, draw_demonstrations
 from phalanx.report.facts import gather
 from phalanx.report.html import notes
 from phalanx.report.terminal import summary
@@ -175,3 +175,20 @@ def test_demonstrations_of_a_file_are_guarded_like_instructions(files, tmp_path)
     write_rows(data, rows[:2])
     with pytest.raises(ConfigError, match="all 2 demonstrations overlap evaluation items"):
         guard(session, instructions_from(config.instructions).instructions)
+
+
+def test_who_does_not_look_for_overlaps_loads_no_task_to_recruit(files, tmp_path):
+    """Rows of a task may need the hub or a sandbox, which recruiting has no use for."""
+    row = {"instruction": "What is nine?", "response": "x", "domain": "d"}
+    data = write_rows(tmp_path / "rows.jsonl", [row])
+    given = [*files, f"pool.recruit.data={data}", 'pool.recruit.specialists={"ada": ["d"]}']
+    looking, not_looking = (
+        load("preset:demo", [*given, "pool.members=[]", f"instructions.contamination={word}"])
+        for word in ("drop", "off")
+    )
+    for file in tmp_path.glob("*.jsonl"):
+        if file != data:
+            file.unlink()
+    with pytest.raises(ConfigError):
+        _left_out(looking, looking.pool.recruit, Heard())
+    assert not _left_out(not_looking, not_looking.pool.recruit, Heard())

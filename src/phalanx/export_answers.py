@@ -75,13 +75,21 @@ ANSWERS = {
 def export_answers(ledger: Ledger, what: str, *, out: Path | str) -> int:
     """Write the answers of every model to the folder ``out``, one file each: how many answers.
 
-    ``out`` may be a file where there is one model alone. Files are named after the models, behind
-    their task where there are several tasks. Raises LedgerError where there are no such answers,
-    ConfigError where ``out`` is a file for several models.
+    ``out`` may be a file where there is one model alone. Files are named after the models, or
+    TASK+MODEL where there are several tasks. Raises LedgerError where there are no such answers,
+    ConfigError where ``out`` is a file for several models or two of them have one file's name.
     """
     kind, out = ANSWERS[what], Path(out)
     ledger.refuse_target(out)
-    files = dict(_files(ledger, kind))
+    found = _files(ledger, kind)
+    files = dict(found)
+    if len(files) < len(found):
+        names = [name for name, _ in found]
+        twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
+        raise ConfigError(
+            f"several models or tasks would be written to the same file: {twice}{kind.suffix}; "
+            "give them names that still differ where each sign but _ . @ - is a _"
+        )
     if not files:
         raise LedgerError(
             f"nothing to export: no task of kind {' or '.join(kind.tasks)} was measured here; "
@@ -109,11 +117,16 @@ def _files(ledger: Ledger, kind: _Kind) -> list[tuple[str, tuple[str, int]]]:
     )
     tasks = {row["key"].removeprefix(CONTEST): json.loads(row["value"]) for row in stored}
     tasks = {name: facts for name, facts in tasks.items() if facts["kind"] in kind.tasks}
+    times = {
+        row["id"]: row["at"]
+        for row in ledger.query("SELECT id, at FROM responses WHERE phase LIKE 'evaluate%'")
+    }
     found = []
     for task, facts in tasks.items():
         for model, ids in _responses(ledger, task, facts).items():
-            answers = _answers(ledger, ids, facts)
-            name = re.sub(r"[^\w.@-]", "_", model if len(tasks) == 1 else f"{task}-{model}")
+            answers = _answers(ledger, ids, facts, times)
+            parts = (model,) if len(tasks) == 1 else (task, model)
+            name = "+".join(re.sub(r"[^\w.@-]", "_", part) for part in parts)
             text = kind.write(model, answers, facts["version"])
             found.append((name, (text, len(answers))))
     return found
@@ -131,13 +144,11 @@ def _responses(ledger: Ledger, task: str, facts: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _answers(ledger: Ledger, ids: Mapping[str, str], facts: Mapping[str, Any]) -> list[_Answer]:
+def _answers(
+    ledger: Ledger, ids: Mapping[str, str], facts: Mapping[str, Any], times: Mapping[str, float]
+) -> list[_Answer]:
     """In the order of the questions, without reasoning that went before an answer."""
     known = ledger.responses([key for key in ids.values() if key])
-    times = {
-        row["id"]: row["at"]
-        for row in ledger.query("SELECT id, at FROM responses WHERE phase LIKE 'evaluate%'")
-    }
     found = []
     for item, turns in facts["turns"].items():
         if item not in ids:

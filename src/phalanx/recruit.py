@@ -109,7 +109,8 @@ def recruit_to(config: Config, folder: Path, *, progress: Progress) -> Path:
 
 def _left_out(config: Config, settings: RecruitSettings, progress: Progress) -> frozenset[str]:
     """Demonstrations of a file that overlap items of ``evaluate.tasks``, as a run would say it."""
-    if settings.data == BUILTIN or not config.evaluate.tasks:
+    off = config.instructions.contamination == "off"
+    if off or settings.data == BUILTIN or not config.evaluate.tasks:
         return frozenset()
     items = [item for task in config.evaluate.tasks for item in load_task(task, seed=config.seed)]
     found = contamination.of_demonstrations(read_demonstrations(settings.data), config, items)

@@ -202,6 +202,7 @@ def test_a_killed_run_sends_nothing_again_that_was_recorded(tmp_path: Path) -> N
             time.sleep(0.01)
         child.kill()
         child.wait()
+        server.settle()
         with Ledger(run_ledger_path(folder)) as ledger:
             recorded = ledger.count("responses", "status = 'done' AND member != 'dan'")
         before = answered(server)

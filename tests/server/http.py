@@ -116,6 +116,16 @@ class TestServer:
         self.stop()
         self.start()
 
+    def settle(self, quiet: float = 0.3) -> None:
+        """Wait, once its clients are dead, until all that they had sent is in the log."""
+        since = time.monotonic()
+        while time.monotonic() - since < quiet:
+            with self._lock:
+                busy = bool(self._connections)
+            if busy:
+                since = time.monotonic()
+            time.sleep(0.01)
+
     def pause(self) -> None:
         """Take requests and answer none until :meth:`resume`."""
         self._awake.clear()

@@ -10,6 +10,7 @@ from phalanx.benchmarks.rewardbench import SECTIONS
 from phalanx.report.judged_facts import Tested
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.words import counted, p_value, percent, plural, points, span
+from phalanx.statistics import LengthPreference
 
 NONE = "–"
 FEW_COLUMNS = 5
@@ -151,8 +152,12 @@ def _percent_of(part: int, whole: int) -> str:
 def _preferences(test: PanelTest) -> Iterator[TableView]:
     """What judges favour beside what is better: longer texts, their own, their family's."""
     lines = [*test.alone, *(line for line in test.together if line.name == "mean")]
-    if any(line.longer for line in lines):
-        rows = [_length_cells(line) for line in lines if line.longer]
+    rows = [
+        _length_cells(line.name, line.longer, line.truly_longer)
+        for line in lines
+        if line.longer is not None and line.truly_longer is not None
+    ]
+    if rows:
         note = (
             "Truth: how often the longer one is the better one, on the same pairs; the difference "
             "is the bias, in points."
@@ -181,12 +186,9 @@ def _family_of(line: JudgeLine) -> Partiality | None:
     return line.family
 
 
-def _length_cells(line: JudgeLine) -> tuple[str, ...]:
-    longer, truth = line.longer, line.truly_longer or 0.0
-    if longer is None:
-        return (line.name, *[NONE] * 5)
+def _length_cells(name: str, longer: LengthPreference, truth: float) -> tuple[str, ...]:
     return (
-        line.name,
+        name,
         percent(longer.longer_share),
         span(longer.interval),
         percent(truth),
@@ -308,15 +310,15 @@ def _sections(line: JudgeLine, names: Sequence[str]) -> Iterator[str]:
 
 
 def _many(tested: Tested, number: int) -> Iterator[TableView]:
-    lines = [one for one in tested.many.get(number, ()) if one.curve]
-    if not lines:
+    lines = tested.many.get(number, ())
+    ks = sorted({k for one in lines for k in one.curve})
+    if not ks:
         return
-    ks = list(lines[0].curve)
     rows = tuple(
-        (one.name, f"{one.rows:,}", *(percent(one.curve[k]) for k in ks if k in one.curve))
+        (one.name, f"{one.rows:,}",
+         *(percent(one.curve[k]) if k in one.curve else NONE for k in ks))
         for one in lines
-        if list(one.curve) == ks
-    )
+    )  # fmt: skip
     note = (
         "The chance, in %, that the best scored of k responses drawn without replacement is right."
     )

@@ -237,8 +237,7 @@ def _eval_partial(ledger: Ledger, config: Config) -> str:
 
 def _of_eval(source: _Evaluation, task: str, take: str) -> Value | str | None:
     """The line of a member in a contest, or of the best one by the dev items."""
-    found = contests(source.ledger, source.config.seed)
-    contest = next((one for one in found if one.task == task), None)
+    contest = next(contests(source.ledger, source.config.seed, task), None)
     if contest is None:
         return None
     if take in (BEST_INITIAL, BEST_ALIGNED):
