@@ -1,0 +1,1 @@
+"""Several methods on equal terms: arms, budgets, running, and their table."""

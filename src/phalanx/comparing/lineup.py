@@ -1,0 +1,77 @@
+"""Who of a pool takes part in an arm: fewer members, copies of one, or one judge for all.
+
+A comparison makes one pool a seed; an arm may line up another one from the same members. Who was
+best at the start is known once the arm that trains nobody has been measured, so arms that need it
+run after that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from phalanx.config.base import Section
+from phalanx.config.schema import MemberSettings
+
+JUDGE = "judge"
+"""The name of the frozen copy that judges alone."""
+
+
+class Lineup(Section):
+    first: int | None = Field(None, ge=2)
+    """Only so many contestants, in pool order. Where it is 2, the other members judge and no more:
+    a duel needs a judge who is not in it."""
+    copies: bool = False
+    """Every member is a copy of the one that was best at the start; they differ in the seeds of
+    their samples, and after that in what they learn."""
+    one_judge: bool = False
+    """A frozen copy of the member that was best at the start judges alone, under a name of its own,
+    so that it judges its original's answers, too."""
+
+    @property
+    def needs_best(self) -> bool:
+        """Whether somebody has to be measured before the members are known."""
+        return self.copies or self.one_judge
+
+
+def line_up(
+    members: Sequence[MemberSettings], lineup: Lineup, best: str = ""
+) -> list[MemberSettings]:
+    """The members of an arm. ``best`` is the name of who was best at the start; before that is
+    known, and while the arm is only planned, the first member stands for it.
+
+    Raises ValueError where no member is named ``best``.
+    """
+    listed = list(members)
+    if lineup.first is not None:
+        listed = _first(listed, lineup.first)
+    if not lineup.needs_best:
+        return listed
+    (original,) = [member for member in members if member.name == (best or members[0].name)]
+    if lineup.copies:
+        listed = [_copy(original, member.name, member.roles) for member in listed]
+    if lineup.one_judge:
+        listed = [_with_roles(m, [role for role in m.roles if role != "judge"]) for m in listed]
+        listed.append(_copy(original, JUDGE, ["judge"]))
+    return listed
+
+
+def _first(members: list[MemberSettings], count: int) -> list[MemberSettings]:
+    contestants = [member.name for member in members if "contest" in member.roles]
+    kept = set(contestants[:count])
+    found = []
+    for member in members:
+        if member.name in kept or "contest" not in member.roles:
+            found.append(member)
+        elif count == 2:  # nobody of the two may judge
+            found.append(_with_roles(member, ["judge"]))
+    return found
+
+
+def _with_roles(member: MemberSettings, roles: Sequence[str]) -> MemberSettings:
+    return member.model_copy(update={"roles": list(roles)})
+
+
+def _copy(original: MemberSettings, name: str, roles: Sequence[str]) -> MemberSettings:
+    return original.model_copy(update={"name": name, "roles": list(roles)})
