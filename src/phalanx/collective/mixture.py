@@ -123,14 +123,16 @@ def answer_request(
     place: tuple,
     sample: int = 0,
     purpose: str = "propose",
+    shown: Sequence[str] = (),
 ) -> Request:
     """The request with which a member answers a conversation.
 
     The member's own system prompt comes first; a system message of the conversation is joined to
     it, since chat templates know one. The same member, turns, settings, place, sample and purpose
-    are the same request, so that whoever needs the answer again shares it.
+    are the same request, so that whoever needs the answer again shares it. ``shown`` are texts of
+    members within the conversation, which may be shortened.
     """
-    return _request(member, turns, settings, (), place, sample, purpose)
+    return _request(member, turns, settings, shown, place, sample, purpose)
 
 
 def _request(

@@ -22,6 +22,7 @@ SHIPPED = (
     "arena",
     "assess",
     "criteria",
+    "debate",
     "fit",
     "grade",
     "pairwise",
@@ -30,7 +31,9 @@ SHIPPED = (
     "rate_answer",
     "rewrite",
     "rubric",
+    "summarise",
     "verdict",
+    "vote",
 )
 """Names of the templates that come with the package (``prompts/*.txt``)."""
 
