@@ -31,7 +31,11 @@ from phalanx.types import (
 def load_tasks(config: Config) -> tuple[TaskItem, ...]:
     """Every item of every task of the configuration, in order, but for those that compare."""
     tasks = [task for task in config.evaluate.tasks if task.kind not in CONTESTS]
-    return tuple(item for task in tasks for item in load_task(task, seed=config.seed))
+    return tuple(
+        item
+        for task in tasks
+        for item in load_task(task, seed=config.evaluate.items_seed(config.seed))
+    )
 
 
 def skipped_of(config: Config) -> list[str]:

@@ -112,7 +112,11 @@ def _left_out(config: Config, settings: RecruitSettings, progress: Progress) -> 
     off = config.instructions.contamination == "off"
     if off or settings.data == BUILTIN or not config.evaluate.tasks:
         return frozenset()
-    items = [item for task in config.evaluate.tasks for item in load_task(task, seed=config.seed)]
+    items = [
+        item
+        for task in config.evaluate.tasks
+        for item in load_task(task, seed=config.evaluate.items_seed(config.seed))
+    ]
     found = contamination.of_demonstrations(read_demonstrations(settings.data), config, items)
     found.refuse_nothing_left()
     if found.found:

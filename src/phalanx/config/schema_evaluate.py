@@ -76,3 +76,10 @@ class EvaluateSettings(Section):
     every generation)."""
     every: int = Field(1, ge=1)
     """Measure after every so many iterations; the last one always."""
+    seed: int | None = Field(None, ge=0)
+    """Draws the items where there are more than are wanted; default: the run's `seed`. Runs of
+    several seeds meet the same items where it is set (`phalanx compare` sets it)."""
+
+    def items_seed(self, run_seed: int) -> int:
+        """What draws the items of a run with this seed."""
+        return run_seed if self.seed is None else self.seed

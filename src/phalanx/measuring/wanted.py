@@ -206,7 +206,7 @@ def wanted(
     chosen, others = given.read(tasks) if tasks else (given.default(), [])
     config = _with_tasks(with_members(origin.config, reader.bare), chosen)
     start = (*origin.versions[0], *reader.bare_members)
-    items, faults = _items(chosen, config.seed)
+    items, faults = _items(chosen, config.evaluate.items_seed(config.seed))
     judges, unknown = _judges(config, start)
     subjects = [replace(s, judges=judges) if s.together == BEST_OF else s for s in subjects]
     also = _voters(subjects, items)

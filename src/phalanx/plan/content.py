@@ -117,7 +117,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
         from phalanx.tasks import load_task
 
         try:
-            load_task(task, seed=config.seed)
+            load_task(task, seed=config.evaluate.items_seed(config.seed))
         except PhalanxError as error:  # a package that is missing, code that cannot be confined
             yield Fault(("evaluate", "tasks", position, "source"), str(error))
 
@@ -136,7 +136,11 @@ def overlaps_of(config: Config) -> list[Overlaps]:
     from phalanx.tasks import contamination, load_task
 
     here = [t for t in config.evaluate.tasks if t.source == BUILTIN or _is_local(t.source)]
-    items = [item for task in here for item in load_task(task, seed=config.seed)]
+    items = [
+        item
+        for task in here
+        for item in load_task(task, seed=config.evaluate.items_seed(config.seed))
+    ]
     if not items:
         return []
     from phalanx.sources import instructions_from, read_demonstrations

@@ -351,7 +351,7 @@ def _evaluation_items(config: Config) -> tuple[int, int]:
         elif task.source.startswith("hub:"):
             count = _hub_items(task)
         else:
-            found = loading.load_task(task, seed=config.seed)
+            found = loading.load_task(task, seed=config.evaluate.items_seed(config.seed))
             count = sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
         asked += count * task.samples
         graded += count * task.samples * is_judged(task)
