@@ -19,7 +19,7 @@ def layers() -> dict[str, int]:
     """The table of docs/architecture.md: module or folder name -> layer."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table: dict[str, int] = {}
-    for layer, names in re.findall(r"^\| (\d) \| (.+?) \|", text, re.MULTILINE):
+    for layer, names in re.findall(r"^\| (\d+) \| (.+?) \|", text, re.MULTILINE):
         for name in re.findall(r"`([a-z_]+)/?`", names):
             table[name] = int(layer)
     return table

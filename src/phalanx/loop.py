@@ -290,8 +290,8 @@ def _job(
     examples: Sequence[PreferencePair] | Sequence[Demonstration]
     settings: OptimiserSettings
     kind, _, builder = lesson.partition(":")
-    if kind == "demonstrations":
-        settings = config.sft
+    if kind in ("demonstrations", "rated"):
+        settings = config.sft if kind == "demonstrations" else config.grpo
         examples = [row for row in ledger.demonstrations(number, builder) if not row.drop]
     else:
         settings = config.pair_training

@@ -115,9 +115,8 @@ class UserTurn:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The score that a reward model gives ``response`` as the next assistant turn; with ``rival``
-    a ranker's logit that ``response`` is the better of the two. For members of engine ``reward``.
-    """
+    """The score of ``response`` as the next assistant turn; with ``rival`` a ranker's logit that it
+    is the better of the two. For members of engine ``reward``."""
 
     response: str
     rival: str | None = None
@@ -154,7 +153,6 @@ Want = Sampling | UserTurn | Options | Likelihood | Reward
 @dataclass(frozen=True, slots=True)
 class Request:
     """One question to one member.
-
     ``id`` is a content id (:func:`phalanx.identity.content_id`): the same question in the same
     place of the run has the same id, which is how a resumed run knows what is owed.
     ``seed`` fixes the noise of this response alone. ``shortenable`` lists exact parts of the
@@ -188,11 +186,9 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Response:
     """The answer to a request: exactly one of ``error`` or the field that was wanted is set.
-
     Sampling and UserTurn fill ``text`` and ``finish_reason`` ("length" = hit the token limit =
-    truncated), Reward fills ``reward``,
-    Options fills ``probabilities`` (option -> probability) and ``option_mass``,
-    Likelihood fills ``logprob_sum`` (nats) and ``num_scored_tokens``.
+    truncated), Reward ``reward``, Options ``probabilities`` (option -> probability) and
+    ``option_mass``, Likelihood ``logprob_sum`` (nats) and ``num_scored_tokens``.
     """
 
     request_id: str
@@ -328,7 +324,8 @@ class ReputationChange:
 class PreferencePair:
     """``prompt``/``chosen``/``rejected`` in TRL's sense, with where they came from.
 
-    ``drop`` is empty for a pair that trains and names the reason otherwise (``tie``,
+    ``*_probability`` is that of the response to beat the policy's own ones (SPPO), where a method
+    estimates it. ``drop`` is empty for a pair that trains and names the reason otherwise (``tie``,
     ``identical``, ``empty``, ``unscored``, ``truncated``, ``margin``, ``margin_rank``, ``length``).
     A dropped pair keeps what is known of it, so that the sums add up.
     """
@@ -341,6 +338,8 @@ class PreferencePair:
     rejected_member: str = ""
     margin: float = 0.0
     weight: float = 1.0
+    chosen_probability: float | None = None
+    rejected_probability: float | None = None
     chosen_truncated: bool = False
     rejected_truncated: bool = False
     drop: str = ""
@@ -353,7 +352,8 @@ class Demonstration:
     ``history`` has the turns before ``prompt`` (user, assistant, ...). The other fields say where
     a row that a method made came from: the ``builder`` ("mixture", "random", ...), the
     ``instruction``'s id and the ``turn`` of its conversation (0 the first), the ``writer`` (a
-    member, or "mixture"), and the ``response_id`` of the request that wrote it. ``drop`` names
+    member, or "mixture"), and the ``response_id`` of the request that wrote it. ``advantage`` is
+    set where the row is one of a group of rated responses, for policy gradients. ``drop`` names
     why a row does not train (``failed``, ``empty``, ``truncated``, ``too_few_proposals``,
     ``unscored``, ``cut``); such a row keeps what is known of it, so that the sums add up.
     """
@@ -368,6 +368,7 @@ class Demonstration:
     turn: int = 0
     writer: str = ""
     response_id: str = ""
+    advantage: float | None = None
     truncated: bool = False
     drop: str = ""
 
@@ -387,7 +388,6 @@ class TrainResult:
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """What a method sees at the start of an iteration; ``standings`` is carried over.
-
     ``earlier[n]`` has the members as they were when iteration ``n`` had ended (0: at the start).
     """
 
@@ -405,9 +405,9 @@ class Iteration:
 @dataclass(frozen=True, slots=True)
 class IterationResult:
     """What a method hands back: every row the ledger needs, and the carried-over state.
-
-    ``responses`` maps (duel id, contestant) to the id of the response's request. ``metrics`` are
-    plain numbers; the report shows those that it knows.
+    ``responses`` maps (duel id, contestant) to the id of the response's request. ``prompts`` are
+    what pairs are about that is no instruction of the run (a judge's prompt, a row of a file).
+    ``metrics`` are plain numbers; the report shows those that it knows.
     """
 
     duels: tuple[Duel, ...] = ()
@@ -418,6 +418,7 @@ class IterationResult:
     standings: dict[str, Standing] = field(default_factory=dict)
     reliability: dict[str, float] = field(default_factory=dict)
     pairs: tuple[PreferencePair, ...] = ()
+    prompts: tuple[Instruction, ...] = ()
     demonstrations: tuple[Demonstration, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
     faded: dict[str, float] = field(default_factory=dict)
@@ -482,13 +483,13 @@ class StreamingEngine(Engine, Protocol):
 
 
 class Ask(Protocol):
-    """A method's only power: put questions to members, get responses in the same order."""
+    """A method's only power: questions to members, responses in the same order."""
 
     def __call__(self, phase: str, requests: Sequence[Request]) -> list[Response]: ...
 
 
 class Progress(Protocol):
-    """Where long steps report: a terminal bar, a JSON line, or nothing."""
+    """Where long steps report."""
 
     def start(self, phase: str, total: int, unit: str = "") -> None: ...
 

@@ -43,6 +43,8 @@ class OptimiserSettings(Section):
     """How the learning rate falls after the warm-up."""
     warmup: Share = 0.1
     """Share of the optimiser steps spent warming up; never so long that nothing trains."""
+    optimizer: Literal["adamw", "rmsprop"] = "adamw"
+    """AdamW, or RMSprop (SPIN and SPPO)."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled weight decay of AdamW."""
     epochs: int = Field(1, ge=1)

@@ -17,7 +17,9 @@ MAJORITY = "majority"
 """The vote of a pool, as it is measured."""
 BEST_OF = "best_of"
 """The best of several answers: as it is measured, and as data to learn from."""
-RESERVED = (MIXTURE, MOA, MAJORITY, BEST_OF, "none")
+TOGETHER = ("self_consistency", "debate", "council", "best_of_n")
+"""Methods that answer together and train nobody, and the names under which they are measured."""
+RESERVED = (MIXTURE, MOA, MAJORITY, BEST_OF, *TOGETHER, "none")
 """What settings and rows call a collective or nobody: names that no member may have."""
 BUILDERS = (MIXTURE, "combined", "random", BEST_OF)
 """Data that the whole mixture writes; beside them `teacher:NAME` and `none`."""
@@ -68,6 +70,20 @@ def teachers_of(config: Config) -> tuple[str, ...]:
     """
     names = dict.fromkeys([*chain(*proposers_of(config)), config.mixture.aggregator])
     return tuple(name for name in names if name)
+
+
+def also_measured(config: Config) -> frozenset[str]:
+    """Names of those that a run measures whatever their roles, beside the contestants.
+
+    With ``moaa`` the mixture's members and the students, since results are compared with the best
+    teacher; with every other method but duels whoever learns.
+    """
+    if config.method == "sparta":
+        return frozenset()
+    if config.method == "moaa":
+        students = (student.name for student in students_of(config))
+        return frozenset((*teachers_of(config), *students))
+    return frozenset(m.name for m in pool_settings(config) if "learn" in m.roles)
 
 
 def named(names: Iterable[str], members: Sequence[Member], where: str) -> dict[str, Member]:

@@ -15,8 +15,9 @@ from pathlib import Path as FilePath
 from phalanx.config.faults import Fault, closest, did_you_mean
 from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
-from phalanx.config.mixing import BEST_OF, MAJORITY, RESERVED
+from phalanx.config.mixing import BEST_OF, MAJORITY, RESERVED, TOGETHER
 from phalanx.config.rules_devices import check_devices
+from phalanx.config.rules_methods import check_methods
 from phalanx.config.rules_moaa import (
     Purpose,
     check_command,
@@ -24,11 +25,13 @@ from phalanx.config.rules_moaa import (
     check_rewards,
     check_unused,
 )
+from phalanx.config.rules_rivals import check_rival
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_tasks import check_tasks
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
+from phalanx.config.uses import trains, wanted_of
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
 """Bases that need no download, and their number of parameters."""
@@ -64,12 +67,13 @@ def check(
     """
     machine = count_gpus() if gpus is None else gpus
     duels = purpose == "run" and config.method == "sparta"
+    learning = purpose == "run" and config.method != "moaa" and trains(config)
     return list(
         chain(
             _pool_size(config, complete) if duels else _pool_there(config, complete),
             _names(config),
             _weights(config),
-            check_served(config, duels=duels, judges=duels or purpose == "judge"),
+            check_served(config, duels=learning, judges=duels or purpose == "judge"),
             check_vllm(config, here=gpus is None),
             check_rewards(config),
             _recruits(config),
@@ -78,6 +82,7 @@ def check(
             _judging(config),
             check_unused(config) if duels else (),
             check_moaa(config) if purpose == "run" and config.method == "moaa" else (),
+            chain(check_methods(config), check_rival(config)) if purpose == "run" else (),
             check_command(config, purpose) if purpose != "run" else check_whole(config),
             _lengths(config),
             _tasks(config),
@@ -140,9 +145,9 @@ def _names(config: Config) -> Iterator[Fault]:
 
 
 def _reserved(name: str) -> str:
-    meant = {"none": "nobody", MAJORITY: "a vote", BEST_OF: "the best of several answers"}.get(
-        name, "a mixture"
-    )
+    known = {"none": "nobody", MAJORITY: "a vote", BEST_OF: "the best of several answers"}
+    known |= dict.fromkeys(TOGETHER, "the method of that name")
+    meant = known.get(name, "a mixture")
     return f"{name} is what settings and results call {meant}; give the member another name"
 
 
@@ -360,6 +365,8 @@ def _learners(config: Config) -> Iterator[Fault]:
 def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
     settings = config.instructions
     path: Path = ("instructions", "source")
+    if not settings.source and config.method != "moaa" and wanted_of(config, 1) is None:
+        return  # the method asks for none
     if not settings.source:
         text = "names no instructions; expected a JSONL, CSV or Parquet file, hub:org/name, or "
         yield Fault(path, f"{text}builtin:skills", "fault" if complete else "note")
@@ -430,8 +437,8 @@ def _lengths(config: Config) -> Iterator[Fault]:
         yield from prompt_leaves_room(("sft",), config.sft)
     if config.pool.recruit:
         yield from prompt_leaves_room(("pool", "recruit", "train"), config.pool.recruit.train)
-    if config.method == "moaa":
-        return  # responses have lengths of their own there: rules_moaa
+    if config.method != "sparta":
+        return  # responses have lengths of their own there: rules_moaa, rules_methods
     if config.train.method != "none":
         longest = config.answer.max_new_tokens
         yield from holds(

@@ -30,6 +30,22 @@ from phalanx.config.schema_moaa import (
     SftSettings,
     StudentSettings,
 )
+from phalanx.config.schema_rivals import (
+    BestOfSettings,
+    ConsensusSettings,
+    CouncilSettings,
+    DebateSettings,
+    GrpoSettings,
+    MetaRewardingSettings,
+    MultiagentSettings,
+    PreferenceFileSettings,
+    RejectionSamplingSettings,
+    SelfConsistencySettings,
+    SelfRewardingSettings,
+    SingleMultiSettings,
+    SpinSettings,
+    SppoSettings,
+)
 
 __all__ = [
     "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings", "MixtureSettings",
@@ -257,10 +273,40 @@ class PairSettings(Section):
     """Weight each pair's loss by its margin (mean weight 1)."""
 
 
+MethodName = Literal[
+    "sparta", "moaa", "self_rewarding", "meta_rewarding", "spin", "sppo", "preference_file",
+    "rejection_sampling", "multiagent", "consensus_grpo", "single_multi", "self_consistency",
+    "debate", "mixture", "council", "best_of_n", "frozen",
+]  # fmt: skip
+
+
 class TrainSettings(OptimiserSettings):
     method: Literal["dpo", "sft", "none"] = "dpo"
     """`sft` learns the chosen responses alone, by the settings of the section `sft` (rejection
     sampling; for duels). `none` stops after the pairs: a preference data set and no training."""
+    loss: Literal[
+        "auto",
+        "sigmoid",
+        "sppo",
+        "simpo",
+        "sppo_hard",
+        "ipo",
+        "hinge",
+        "robust",
+        "exo_pair",
+        "nca_pair",
+        "apo_zero",
+        "apo_down",
+        "sigmoid_norm",
+        "orpo",
+    ] = "auto"
+    """What pairs are learned by. `auto`: the method's own, `sppo` for that method, else `sigmoid`
+    (DPO, and SPIN's). `sppo` is the squared loss with the pairs' win probabilities; `simpo` and
+    `orpo` need no reference; the others are TRL's."""
+    margin: float = Field(1.6, ge=0)
+    """SimPO's gamma, the margin that the chosen response is to have (`beta` is then 2 to 10)."""
+    smoothing: Share = 0.0
+    """The share of pairs that `robust` and `exo_pair` take to be the wrong way round."""
     scope: Literal["all", "own"] = "all"
     """Learn from every duel's pair (the paper), or only from one's own duels."""
     beta: Positive = 0.1
@@ -387,10 +433,12 @@ class ResourceSettings(Section):
 class Config(Section):
     seed: int = Field(0, ge=0)
     """Same configuration and seed: same ledger on the local engine."""
-    method: Literal["sparta", "moaa"] = "sparta"
-    """The alignment method."""
+    method: MethodName = "sparta"
+    """The method, with the section of its name (`phalanx methods` lists them). `self_consistency`,
+    `debate`, `mixture`, `council` and `best_of_n` answer together and train nobody; `frozen` only
+    measures."""
     iterations: int = Field(8, ge=1)
-    """Rounds of duelling and learning (sparta), or stages (moaa)."""
+    """Rounds of answering and learning, or stages (moaa)."""
     without: list[Literal["reputation", "match-making"]] = []
     """The paper's ablations: uniform judge weights; opponents fully at random."""
     output: str = ""
@@ -410,7 +458,21 @@ class Config(Section):
     mixture: MixtureSettings = MixtureSettings()
     moaa: MoaaSettings = MoaaSettings()
     reward: RewardSettings = RewardSettings()
+    self_rewarding: SelfRewardingSettings = SelfRewardingSettings()
+    meta_rewarding: MetaRewardingSettings = MetaRewardingSettings()
+    spin: SpinSettings = SpinSettings()
+    sppo: SppoSettings = SppoSettings()
+    preference_file: PreferenceFileSettings = PreferenceFileSettings()
+    rejection_sampling: RejectionSamplingSettings = RejectionSamplingSettings()
+    multiagent: MultiagentSettings = MultiagentSettings()
+    consensus_grpo: ConsensusSettings = ConsensusSettings()
+    single_multi: SingleMultiSettings = SingleMultiSettings()
+    self_consistency: SelfConsistencySettings = SelfConsistencySettings()
+    debate: DebateSettings = DebateSettings()
+    council: CouncilSettings = CouncilSettings()
+    best_of_n: BestOfSettings = BestOfSettings()
     sft: SftSettings = SftSettings()
+    grpo: GrpoSettings = GrpoSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     search: SearchSettings = SearchSettings()
@@ -423,5 +485,10 @@ class Config(Section):
 
     @property
     def pair_training(self) -> OptimiserSettings:
-        """The settings of that section."""
-        return self.sft if self.pair_section == "sft" else self.train
+        """The settings of that section; the loss is named."""
+        if self.pair_section == "sft":
+            return self.sft
+        if self.train.loss != "auto":
+            return self.train
+        own = "sppo" if self.method == "sppo" else "sigmoid"
+        return self.train.model_copy(update={"loss": own})

@@ -200,7 +200,8 @@ def reputation_rows(number: int, result: IterationResult) -> Iterator[Row]:
 
 PAIR_COLUMNS = (
     "id", "iteration", "instruction", "chosen", "rejected", "chosen_member", "rejected_member",
-    "margin", "weight", "chosen_truncated", "rejected_truncated", "dropped",
+    "margin", "weight", "chosen_probability", "rejected_probability", "chosen_truncated",
+    "rejected_truncated", "dropped",
 )  # fmt: skip
 
 
@@ -208,14 +209,15 @@ def pair_rows(number: int, result: IterationResult) -> Iterator[Row]:
     for pair in result.pairs:
         yield (
             pair.id, number, pair.instruction.id, pair.chosen, pair.rejected, pair.chosen_member,
-            pair.rejected_member, pair.margin, pair.weight, int(pair.chosen_truncated),
-            int(pair.rejected_truncated), pair.drop,
+            pair.rejected_member, pair.margin, pair.weight, pair.chosen_probability,
+            pair.rejected_probability, int(pair.chosen_truncated), int(pair.rejected_truncated),
+            pair.drop,
         )  # fmt: skip
 
 
 DEMONSTRATION_COLUMNS = (
     "iteration", "builder", "position", "id", "instruction", "turn", "domain", "history", "prompt",
-    "response", "writer", "response_id", "truncated", "dropped",
+    "response", "writer", "response_id", "advantage", "truncated", "dropped",
 )  # fmt: skip
 
 
@@ -226,7 +228,7 @@ def demonstration_rows(number: int, result: IterationResult) -> Iterator[Row]:
         yield (
             number, row.builder, places[row.builder], row.id, row.instruction, row.turn, row.domain,
             canonical_json(row.history), row.prompt, row.response, row.writer, row.response_id,
-            int(row.truncated), row.drop,
+            row.advantage, int(row.truncated), row.drop,
         )  # fmt: skip
         places[row.builder] += 1
 
@@ -243,6 +245,7 @@ def demonstration(row: Mapping[str, Any]) -> Demonstration:
         turn=row["turn"],
         writer=row["writer"],
         response_id=row["response_id"],
+        advantage=row["advantage"],
         truncated=bool(row["truncated"]),
         drop=row["dropped"],
     )

@@ -10,7 +10,7 @@ the options (``full_probabilities(probabilities, want)``, JSON); a judgment whos
 its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
 """
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -47,13 +47,13 @@ CREATE TABLE reputations (
   deviation REAL, PRIMARY KEY (iteration, position)) WITHOUT ROWID;
 CREATE TABLE pairs (
   id TEXT PRIMARY KEY, iteration INTEGER, instruction TEXT, chosen TEXT, rejected TEXT,
-  chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_truncated INTEGER,
-  rejected_truncated INTEGER, dropped TEXT);
+  chosen_member TEXT, rejected_member TEXT, margin REAL, weight REAL, chosen_probability REAL,
+  rejected_probability REAL, chosen_truncated INTEGER, rejected_truncated INTEGER, dropped TEXT);
 CREATE INDEX pairs_by_instruction ON pairs (iteration, instruction);
 CREATE TABLE demonstrations (
   iteration INTEGER, builder TEXT, position INTEGER, id TEXT, instruction TEXT, turn INTEGER,
   domain TEXT, history TEXT, prompt TEXT, response TEXT, writer TEXT, response_id TEXT,
-  truncated INTEGER, dropped TEXT, PRIMARY KEY (iteration, builder, position));
+  advantage REAL, truncated INTEGER, dropped TEXT, PRIMARY KEY (iteration, builder, position));
 CREATE TABLE trials (
   number INTEGER PRIMARY KEY, rung INTEGER, design TEXT, num_items INTEGER, num_scored INTEGER,
   score REAL, low REAL, high REAL, calls INTEGER, tokens INTEGER, money REAL, new_calls INTEGER,

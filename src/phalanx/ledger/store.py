@@ -339,6 +339,10 @@ class Ledger:
         with self.transaction():
             for table in _OF_ITERATION if replace else ():
                 self._db.execute(f"DELETE FROM {table} WHERE iteration = ?", (number,))
+            known = {row["id"] for row in self._db.execute("SELECT id FROM instructions")}
+            new = [one for one in result.prompts if one.id not in known]
+            rows = map(_as.instruction_row, dict.fromkeys(new))
+            self._insert("instructions", _as.INSTRUCTION_COLUMNS, rows)
             self._insert("duels", _as.DUEL_COLUMNS, _as.duel_rows(number, result))
             self._insert("judgments", _as.JUDGMENT_COLUMNS, _as.judgment_rows(number, result))
             self._insert("outcomes", _as.OUTCOME_COLUMNS, _as.outcome_rows(number, result))

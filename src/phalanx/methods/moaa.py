@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config
-from phalanx.config.staging import joining, stage_of
+from phalanx.config.staging import joining, lesson, stage_of
 from phalanx.identity import derive_seed
 from phalanx.methods import moaa_dpo, moaa_sft
+from phalanx.methods.method import Method
 from phalanx.sources import fresh_sample
 from phalanx.types import Ask, Instruction, Iteration, IterationResult, Member
 
@@ -52,3 +53,13 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         return moaa_dpo.compare(iteration, students, members, ask, config)
     joined = joining(config, iteration.number)
     return moaa_sft.demonstrate(iteration, students, members, joined, ask, config)
+
+
+METHOD = Method(
+    title="a layered mixture writes what students learn, then labels their own responses for DPO",
+    paper="Mixture of Agents Alignment, ICML 2025, arXiv 2505.03059",
+    kind="several",
+    run=run,
+    draw=draw,
+    lesson=lesson,
+)

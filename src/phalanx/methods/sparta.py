@@ -24,6 +24,7 @@ from phalanx.identity import (
     joined_seed,
     messages_json,
 )
+from phalanx.methods.method import Method
 from phalanx.pool import judges as judges_among
 from phalanx.pool import judges_of
 from phalanx.sources import fresh_sample
@@ -225,3 +226,13 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         metrics=_metrics(judgments, outcomes, pairs),
         faded=faded,
     )
+
+
+METHOD = Method(
+    title="members duel and judge each other; reputations weigh the judgments; all learn by DPO",
+    paper="Sparta Alignment, NeurIPS 2025, arXiv 2506.04721",
+    kind="several",
+    run=run,
+    draw=draw,
+    lesson=lesson,
+)
