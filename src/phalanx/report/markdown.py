@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -99,6 +100,12 @@ def _accounting(facts: RunFacts) -> list[str]:
 
 def _reading(facts: RunFacts) -> list[str]:
     return ["## How to read this", "", *[f"- {note}" for note in notes(facts)]]
+
+
+def sections_text(title: str, found: Sequence[Section]) -> str:
+    """Sections of words and tables under a title, details included."""
+    lines = [f"# {_safe(title)}", *(line for section in found for line in _section(section))]
+    return "\n".join(lines) + "\n"
 
 
 def _section(section: Section) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from phalanx.report.commands import command_sections
 from phalanx.report.moaa_views import sections
-from phalanx.report.moaa_words import TableView
+from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
@@ -51,24 +52,27 @@ _PLAIN = str.maketrans("▲▼−→±–×“”‘’…", "^v-> -x\"\"''~")
 
 def summary(facts: RunFacts) -> RenderableType:
     """Before and after, reputations, accounting, time, and what to look at next."""
-    return _Page(facts, status_only=False)
+    return _Page(lambda: _summary(facts))
 
 
 def status(facts: RunFacts) -> RenderableType:
     """Where a run is: iteration, phase, what is owed, and what has come out so far."""
-    return _Page(facts, status_only=True)
+    return _Page(lambda: _status(facts))
+
+
+def sections_page(title: str, found: Sequence[Section]) -> RenderableType:
+    """Sections of words and tables under a title, but for details."""
+    return _Page(lambda: chain([Text(title, style="bold")], _shown(found)))
 
 
 @dataclass
 class _Page:
-    facts: RunFacts
-    status_only: bool
+    parts: Callable[[], Iterable[RenderableType]]
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        parts = _status(self.facts) if self.status_only else _summary(self.facts)
-        for part in parts:
+        for part in self.parts():
             if not options.ascii_only:
                 yield part
                 continue
@@ -114,9 +118,14 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
 
 def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableType]:
     """What the method moaa has to show, in its own words and tables."""
-    for section in command_sections(facts) if facts.command else sections(facts):
+    found = command_sections(facts) if facts.command else sections(facts)
+    yield from _shown([section for section in found if not only or section.id in only])
+
+
+def _shown(found: Sequence[Section]) -> Iterator[RenderableType]:
+    for section in found:
         views = [view for view in section.tables if not view.detail]
-        if (only and section.id not in only) or not (views or section.lines):
+        if not (views or section.lines):
             continue
         yield _section(section.title)
         yield from (_indent(Text(line)) for line in section.lines)

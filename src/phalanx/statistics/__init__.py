@@ -40,6 +40,7 @@ from phalanx.statistics.paired import (
     PairedTest,
     detectable,
     detectable_mean,
+    found_with,
     mean_test,
     paired_test,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "difference_interval",
     "effective_judges",
     "expected_calibration_error",
+    "found_with",
     "holm",
     "krippendorff_alpha",
     "length_preference",

@@ -12,6 +12,8 @@ from scipy import stats
 from phalanx.statistics.base import Interval, check_share, finite_values
 from phalanx.statistics.resampling import by_cluster
 
+_ROUNDING = 1e-12  # what sums of shares may differ by and still be the same
+
 
 class Mean(NamedTuple):
     """A mean in the units of its values, its standard error and interval, and what it rests on."""
@@ -20,6 +22,17 @@ class Mean(NamedTuple):
     error: float
     interval: Interval
     clusters: int
+
+    @property
+    def pvalue(self) -> float | None:
+        """Two-sided p of Student's t (clusters - 1 degrees of freedom) that the mean is 0.
+
+        1 where all is 0. None where all clusters are alike and not 0: without a spread there is no
+        test, however sure it looks.
+        """
+        if self.error < _ROUNDING:
+            return 1.0 if abs(self.value) < _ROUNDING else None
+        return float(2 * stats.t.sf(abs(self.value / self.error), self.clusters - 1))
 
 
 def clustered_mean(

@@ -73,7 +73,14 @@ def detectable_mean(tasks: Sequence[Sequence[float]], *, family: int = 1) -> flo
     differing = sum(value != 0 for task in tasks for value in task)
     if 2 * 0.5**differing >= level or any(len(task) < 2 for task in tasks):
         return None
-    error = math.sqrt(sum(variance(task) / len(task) for task in tasks)) / len(tasks)
+    return found_with(
+        math.sqrt(sum(variance(task) / len(task) for task in tasks)) / len(tasks), family=family
+    )
+
+
+def found_with(error: float, *, family: int = 1) -> float | None:
+    """The smallest mean that a test with this standard error finds with 80 % chance, by the normal
+    approximation; None where that is none, or more than a share can be."""
     normal = NormalDist()
-    found = (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)) * error
+    found = (normal.inv_cdf(1 - ALPHA / family / 2) + normal.inv_cdf(POWER)) * error
     return found if 0 < found <= 1 else None

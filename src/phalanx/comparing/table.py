@@ -1,0 +1,286 @@
+"""The numbers of a comparison: every way's scores, and how far they are from those of others.
+
+A way (a method with its settings) is one arm for each seed. What it stands for is the best member
+after the run, which is chosen on dev items and reported on test items, or, where nobody trains,
+those who answer together. Domains weigh the same. Every difference is paired by item and has two
+intervals of 95 %: over items (these seeds, other questions) and over seeds (these questions, other
+pools); neither holds for both at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from phalanx.comparing.reading import Reading, Used, read_arm, same_items, unfinished
+from phalanx.comparing.spec import Arm
+from phalanx.errors import LedgerError
+from phalanx.methods.method import Kind
+from phalanx.report.scores import Item, Scores, macro, weighted
+from phalanx.statistics import Interval, clustered_mean, found_with, holm
+from phalanx.statistics.paired import ALPHA
+
+FROZEN = "frozen"
+"""The way in which nobody trains: its best member is the best initial one."""
+
+Triple = tuple[Mapping[Item, str], Scores, Scores]
+"""(item -> domain, scores before, scores after) of one seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of two ways, in shares: mean over domains and seeds, paired by item.
+
+    ``p_*`` are those of Student's t over items and over seeds, ``adjusted_*`` Holm's over all ways
+    that are compared with the same one. None where there is nothing to estimate from: fewer than
+    two seeds, or seeds that are all alike. ``finds`` is the smallest difference that the
+    adjusted test over items would find with 80 % chance, by the spread that is seen.
+    """
+
+    value: float
+    by_seed: tuple[float, ...]
+    num_items: int
+    items: Interval | None
+    seeds: Interval | None
+    p_items: float | None
+    p_seeds: float | None
+    error: float | None
+    adjusted_items: float | None = None
+    adjusted_seeds: float | None = None
+    finds: float | None = None
+    alike: bool = False
+    """Every item of every seed has the same score on both sides."""
+
+    @property
+    def direction(self) -> int:
+        """1 better and -1 worse by the adjusted test over items; 0 unclear."""
+        if self.adjusted_items is None or self.adjusted_items >= ALPHA:
+            return 0
+        return 1 if self.value > 0 else -1
+
+    @property
+    def over_seeds_too(self) -> bool:
+        """Whether the adjusted test over seeds says so as well."""
+        return self.adjusted_seeds is not None and self.adjusted_seeds < ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From the start of the runs to their end, in shares; each with its value by seed."""
+
+    start: float
+    end: float
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way: its level and by seed, whose it is in each seed, and how far it is from others.
+
+    ``mean`` and ``vote`` are of the members, from their start to their end, in arms that train;
+    ``domains`` has the level in each domain. ``used`` is that of the mean seed.
+    """
+
+    name: str
+    method: str
+    kind: Kind
+    seeds: tuple[int, ...]
+    level: float
+    by_seed: tuple[float, ...]
+    whose: tuple[str, ...]
+    differences: dict[str, Difference]
+    mean: Change | None
+    vote: Change | None
+    domains: dict[str, float]
+    used: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An arm that has no place in the table, and why."""
+
+    name: str
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All ways in their order. ``against`` are those with whom the others are compared."""
+
+    rows: tuple[Row, ...]
+    against: tuple[str, ...]
+    seeds: tuple[int, ...]
+    missing: tuple[Missing, ...]
+    num_dev: int
+    num_test: int
+    domains: tuple[str, ...]
+    fixed_items: bool
+    """Whether all seeds have the same test items."""
+
+
+def tabulate(arms: Sequence[Arm], against: Sequence[str] = (FROZEN,)) -> Comparison:
+    """The comparison of all arms that are finished; the others are named.
+
+    Raises LedgerError where a run cannot be read, or arms of a seed were measured on other items.
+    """
+    found: dict[tuple[str, int], Reading] = {}
+    missing = []
+    for arm in arms:
+        if why := unfinished(arm):
+            missing.append(Missing(arm.name, arm.seed, why))
+        else:
+            found[arm.name, arm.seed] = read_arm(arm)
+    _refuse_other_items(found)
+    names = list(dict.fromkeys(arm.name for arm in arms))
+    ways = {
+        name: {seed: reading for (one, seed), reading in found.items() if one == name}
+        for name in names
+    }
+    present = {name: way for name, way in ways.items() if way}
+    differences = {name: _compared(present, name) for name in against if name in present}
+    some = next(iter(found.values()), None)
+    return Comparison(
+        rows=tuple(_row(name, way, differences) for name, way in present.items()),
+        against=tuple(against),
+        seeds=tuple(dict.fromkeys(arm.seed for arm in arms)),
+        missing=tuple(missing),
+        num_dev=len(some.table.of(0, some.members[0], "dev")) if some else 0,
+        num_test=len(some.headline) if some else 0,
+        domains=some.table.domains if some else (),
+        fixed_items=same_items(list(found.values())),
+    )
+
+
+def _refuse_other_items(found: Mapping[tuple[str, int], Reading]) -> None:
+    for seed in dict.fromkeys(seed for _, seed in found):
+        mine = {name: reading for (name, one), reading in found.items() if one == seed}
+        first, *rest = mine
+        for name in rest:
+            if set(mine[name].headline) != set(mine[first].headline):
+                raise LedgerError(
+                    f"seed {seed}: {name} was measured on other items than {first}, so the two "
+                    "cannot be compared; remove one of their folders and run the command again"
+                )
+
+
+def _compared(ways: Mapping[str, Mapping[int, Reading]], reference: str) -> dict[str, Difference]:
+    """Each other way against this one, in the seeds that both have; adjusted together."""
+    base = ways[reference]
+    found = {}
+    for name, way in ways.items():
+        seeds = [seed for seed in way if seed in base]
+        if name != reference and seeds:
+            found[name] = difference(
+                [(way[s].domain, base[s].headline, way[s].headline) for s in seeds]
+            )
+    return dict(zip(found, adjusted(list(found.values())), strict=True))
+
+
+def difference(triples: Sequence[Triple]) -> Difference:
+    """The difference of the seeds' triples, on the items that both sides of each have.
+
+    Items are clusters over seeds, so that the same question in several seeds counts once for the
+    interval over items; over seeds it is Student's t of their means.
+    """
+    rows = []
+    for domain, before, after in triples:
+        changes = {item: after[item] - before[item] for item in sorted(after) if item in before}
+        rows.append(dict(zip(changes, weighted(changes, domain), strict=True)))
+    by_seed = tuple(sum(row.values()) / len(row) for row in rows)
+    total = sum(len(row) for row in rows)
+    # Every seed weighs the same, also where it has fewer items.
+    values = [value * total / (len(rows) * len(row)) for row in rows for value in row.values()]
+    items = [item for row in rows for item in row]
+    over_items = clustered_mean(values, items) if len(set(items)) > 1 else None
+    over_seeds = clustered_mean(by_seed) if len(by_seed) > 1 else None
+    return Difference(
+        value=sum(by_seed) / len(by_seed),
+        by_seed=by_seed,
+        num_items=len(set(items)),
+        items=over_items.interval if over_items else None,
+        seeds=over_seeds.interval if over_seeds else None,
+        p_items=over_items.pvalue if over_items else None,
+        p_seeds=over_seeds.pvalue if over_seeds else None,
+        error=over_items.error if over_items else None,
+        alike=not any(value for row in rows for value in row.values()),
+    )
+
+
+def adjusted(found: Sequence[Difference]) -> list[Difference]:
+    """The same differences with Holm's p over all of them, and what could have been found."""
+    items = _holm([one.p_items for one in found])
+    seeds = _holm([one.p_seeds for one in found])
+    family = sum(one.p_items is not None for one in found)
+    return [
+        replace(
+            one,
+            adjusted_items=p_items,
+            adjusted_seeds=p_seeds,
+            finds=found_with(one.error, family=family) if one.error and family else None,
+        )
+        for one, p_items, p_seeds in zip(found, items, seeds, strict=True)
+    ]
+
+
+def _holm(pvalues: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjustment of those that are there."""
+    found = iter(holm([one for one in pvalues if one is not None]))
+    return [None if one is None else next(found) for one in pvalues]
+
+
+def _row(
+    name: str,
+    way: Mapping[int, Reading],
+    differences: Mapping[str, Mapping[str, Difference]],
+) -> Row:
+    readings = list(way.values())
+    by_seed = tuple(macro(one.headline, one.domain) for one in readings)
+    first = readings[0]
+    measured = first.kind != "answer"  # nobody changes there
+    return Row(
+        name=name,
+        method=first.method,
+        kind=first.kind,
+        seeds=tuple(way),
+        level=sum(by_seed) / len(by_seed),
+        by_seed=by_seed,
+        whose=tuple(one.headline_of for one in readings),
+        differences={ref: rows[name] for ref, rows in differences.items() if name in rows},
+        mean=_change(readings, Reading.of_pool) if measured else None,
+        vote=_change(readings, Reading.of_vote) if measured else None,
+        domains=_by_domain(readings),
+        used=_mean_used([one.used for one in readings]),
+    )
+
+
+def _change(readings: Sequence[Reading], of: Callable[[Reading, int], Scores]) -> Change | None:
+    """From iteration 0 to the last; None where no item can be counted."""
+    triples = [(one.domain, of(one, 0), of(one, one.last)) for one in readings]
+    if not all(before and after for _, before, after in triples):
+        return None
+    starts = [macro(before, domain) for domain, before, _ in triples]
+    ends = [macro(after, domain) for domain, _, after in triples]
+    return Change(
+        start=sum(starts) / len(starts),
+        end=sum(ends) / len(ends),
+        difference=difference(triples),
+    )
+
+
+def _by_domain(readings: Sequence[Reading]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for one in readings:
+        scores: dict[str, list[float]] = {}
+        for item, score in one.headline.items():
+            scores.setdefault(one.domain[item], []).append(score)
+        for domain, values in scores.items():
+            found.setdefault(domain, []).append(sum(values) / len(values))
+    return {domain: sum(values) / len(values) for domain, values in sorted(found.items())}
+
+
+def _mean_used(used: Sequence[Used]) -> dict[str, float]:
+    return {
+        name: sum(getattr(one, name) for one in used) / len(used)
+        for name in Used.__dataclass_fields__
+    }
