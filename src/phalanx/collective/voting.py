@@ -124,14 +124,12 @@ def shared_vote(
     """
     found: dict[Item, float] = {}
     for item in dict.fromkeys(item for rows in answers.values() for item in rows):
-        voices: dict[str, int] = {}
-        right: dict[str, int] = {}
-        for rows in answers.values():
-            answer, correct = rows.get(item, ("", 0))
-            if answer:
-                answer = next((known for known in voices if same(item)(known, answer)), answer)
-                voices[answer] = voices.get(answer, 0) + 1
-                right.setdefault(answer, correct)
+        given = {member: rows.get(item, ("", 0)) for member, rows in answers.items()}
+        said = as_first_written(
+            {member: answer for member, (answer, _) in given.items()}, same(item)
+        )
+        voices = tally(said, dict.fromkeys(said, 1.0))
+        right = {answer: given[member][1] for member, answer in reversed(said.items())}
         most = [answer for answer, count in voices.items() if count == max(voices.values())]
         found[item] = sum(right[answer] for answer in most) / len(most) if most else 0.0
     return found
