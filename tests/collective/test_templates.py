@@ -68,6 +68,7 @@ FILLED = {
     "arena": "instruction response_a response_b",
     "assess": "criteria instruction response_a response_b",
     "criteria": "count criteria instruction reply",
+    "debate": "answers",
     "fit": "conversation turn",
     "grade": "question reference response",
     "pairwise": "instruction response_a response_b",
@@ -76,7 +77,9 @@ FILLED = {
     "rate_answer": "conversation",
     "rewrite": "conversation earlier turn",
     "rubric": "instruction response low high",
+    "summarise": "answers",
     "verdict": "criteria evaluations instruction reply response_a response_b",
+    "vote": "count question answers",
 }
 
 
