@@ -20,7 +20,7 @@ from typing import Any
 from phalanx import pool
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, PoolSettings
-from phalanx.dispatch import Dispatcher
+from phalanx.dispatch import Dispatcher, Elsewhere
 from phalanx.errors import ConfigError, Interrupted, LedgerError, PhalanxError
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import STOPPED, Ledger, run_ledger_path
@@ -41,10 +41,14 @@ class Asking:
     progress: Progress
     should_stop: Callable[[], bool]
     restored: set[str] = field(default_factory=set)
+    elsewhere: Elsewhere | None = None
+    """Where responses may be known already; see :class:`phalanx.dispatch.Dispatcher`."""
 
     def ask(self, iteration: int):
         """The ``ask`` of one iteration (0 where there are none)."""
-        return Dispatcher(self.ledger, self.engine, self.progress, self.should_stop, iteration).ask
+        return Dispatcher(
+            self.ledger, self.engine, self.progress, self.should_stop, iteration, self.elsewhere
+        ).ask
 
     def engine(self, name: str) -> Engine:
         """The engine of that name; one that keeps facts takes up those of the ledger first."""

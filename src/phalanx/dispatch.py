@@ -10,8 +10,13 @@ from phalanx.errors import EngineError, Interrupted, PhalanxError
 from phalanx.ledger import Ledger
 from phalanx.types import ConcurrentEngine, Engine, Progress, Request, Response, Work
 
+Elsewhere = Callable[[Sequence[Request]], Mapping[str, Response]]
+"""Responses that are known at another place, by the ids of the requests."""
+
 # Attempts that a request gets in all, over every time the run is started again.
 MAX_ATTEMPTS = 5
+# Attempts of a response that was taken from another run: this one sent nothing.
+TAKEN = 0
 # Rounds within one start: the first, and two more for failures that may pass.
 _ROUNDS = 3
 # Responses of concurrent engines are recorded together for up to this long.
@@ -84,7 +89,9 @@ class Dispatcher:
     ``engine_of(name)`` makes or returns an engine. ``should_stop()`` is looked at between
     batches: Ctrl-C finishes what is under way, which is recorded, and raises Interrupted.
     Concurrent engines (endpoints, servers, workers) go on while this process serves its own
-    members. Only this process writes to the ledger.
+    members. Only this process writes to the ledger. ``elsewhere(requests)`` may know the responses
+    to some that the ledger has not, by their ids: from another run, say. They are recorded as if
+    they had been asked here, with no attempt.
     """
 
     def __init__(
@@ -94,12 +101,14 @@ class Dispatcher:
         progress: Progress,
         should_stop: Callable[[], bool],
         iteration: int,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._ledger = ledger
         self._engine_of = engine_of
         self._progress = progress
         self._should_stop = should_stop
         self._iteration = iteration
+        self._elsewhere = elsewhere
         # A stored failure is asked again once per start, not once per call.
         self._retried: set[str] = set()
 
@@ -126,6 +135,7 @@ class Dispatcher:
         here = ("iteration = ? AND phase = ?", (self._iteration, phase))
         own = self._ledger.count("responses", *here) + len(unique) - len(known)
         self._ledger.add_seconds(self._iteration, phase, 0.0, own)
+        self._take_from_elsewhere(asked)
         self._progress.start(phase, len(unique), "requests")
         self._progress.advance(len(asked.done))
         try:
@@ -138,6 +148,15 @@ class Dispatcher:
             self._ledger.add_seconds(self._iteration, phase, time.monotonic() - started)
             self._progress.finish()
         return [asked.done[request.id] for request in requests]
+
+    def _take_from_elsewhere(self, asked: _Phase) -> None:
+        """Record what another place has answered already."""
+        new = [request for request in asked.requests if request.id not in asked.attempts]
+        found = self._elsewhere(new) if self._elsewhere and new else {}
+        taken = [(request, found[request.id], TAKEN) for request in new if request.id in found]
+        if taken:
+            self._ledger.record_responses(self._iteration, asked.name, taken, 0.0)
+            asked.done |= {request.id: reply for request, reply, _ in taken}
 
     def _settled(self, reply: Response, tries: int) -> bool:
         return is_settled(reply, tries) or reply.request_id in self._retried

@@ -23,6 +23,7 @@ from phalanx.collective.preference import chosen_alone
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
+from phalanx.dispatch import Elsewhere
 from phalanx.errors import JudgmentError, LedgerError
 from phalanx.evaluate import (
     evaluate,
@@ -72,8 +73,11 @@ def align(
     *,
     progress: Progress | None = None,
     workshop: Workshop | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Path:
     """Start or continue the run in ``folder`` until its last iteration; returns the folder.
+
+    ``elsewhere`` may know responses that another run has (:class:`phalanx.dispatch.Dispatcher`).
 
     Raises ConfigError for a configuration that cannot work, LedgerError for a run in use or one
     made with another configuration, Interrupted on Ctrl-C, JudgmentError and TrainingError
@@ -86,7 +90,9 @@ def align(
         Ledger(run_ledger_path(folder), writable=True) as ledger,
         workshop or Workshop(config, folder) as shop,
     ):
-        session = Session(config, folder, ledger, shop, progress or Silent(), should_stop)
+        session = Session(
+            config, folder, ledger, shop, progress or Silent(), should_stop, elsewhere=elsewhere
+        )
         open_run(session)
         with stop_is_recorded(ledger):
             prepare_pool(session)
@@ -341,6 +347,8 @@ def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
             rejected_member=row["rejected_member"],
             margin=row["margin"],
             weight=row["weight"],
+            chosen_probability=row["chosen_probability"],
+            rejected_probability=row["rejected_probability"],
             chosen_truncated=bool(row["chosen_truncated"]),
             rejected_truncated=bool(row["rejected_truncated"]),
         )
@@ -358,6 +366,8 @@ def with_label_noise(pairs: Sequence[PreferencePair], config: Config) -> list[Pr
             rejected=pair.chosen,
             chosen_member=pair.rejected_member,
             rejected_member=pair.chosen_member,
+            chosen_probability=pair.rejected_probability,
+            rejected_probability=pair.chosen_probability,
             chosen_truncated=pair.rejected_truncated,
             rejected_truncated=pair.chosen_truncated,
         )

@@ -16,7 +16,7 @@ from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
 from phalanx.config.rules_tasks import LIKELIHOODS, is_judged
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings, TaskSettings
-from phalanx.config.staging import stage_of
+from phalanx.config.uses import USES, wanted_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
 from phalanx.plan.content import content_faults, overlaps_of
@@ -24,7 +24,7 @@ from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
 from phalanx.plan.machines import Machine, machine_named, this_machine
 from phalanx.plan.memory import BasePlan
 from phalanx.plan.placement import Placement
-from phalanx.plan.rounds import Round
+from phalanx.plan.rounds import CHARACTERS_A_TOKEN, Demand, Round
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
 from phalanx.plan.stages import measuring_of, rankers_of
@@ -52,7 +52,6 @@ PAPER_PROPOSERS = {
 }
 PAPER_AGGREGATOR = ("qwen1.5", "Qwen/Qwen1.5-110B-Chat")
 PAPER_STUDENT = ("student", "meta-llama/Llama-3.1-8B-Instruct")
-CHARACTERS_A_TOKEN = 4
 USUAL_ROWS = 1000
 """Rows of a task on the hub, where nobody counted them."""
 CHOICES = 5
@@ -80,7 +79,8 @@ class Instructions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All numbers of a run. ``work`` is for one iteration, ``evaluation_requests`` for all.
+    """All numbers of a run. ``work`` is for one iteration, ``evaluation_requests`` for all, as is
+    ``measuring``, which has them by member and purpose.
 
     ``rounds`` say the same of every method: what is asked and trained in iterations that are alike.
     ``work`` is None where iterations are no duels.
@@ -96,6 +96,7 @@ class Plan:
     recruit_examples: int
     instructions: Instructions
     rounds: tuple[Round, ...]
+    measuring: tuple[Demand, ...]
     work: Work | None
     evaluation_items: int
     evaluation_requests: int
@@ -152,14 +153,14 @@ def make_plan(config: Config, machine: Machine | None = None) -> Plan:
 
 
 def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) -> Plan:
-    duels = config.method != "moaa"
-    if not complete and not duels:
+    duels, mixes = config.method == "sparta", config.method == "moaa"
+    if not complete and mixes:
         config = _with_papers_mixture(config)
-    members = pool.members_from(config) if complete or not duels else _paper_pool()
+    members = pool.members_from(config) if complete or mixes else _paper_pool()
     overlaps = overlaps_of(config)
     instructions = _without(_instructions(config), overlaps)
     tokens = instructions.tokens
-    size = PAPER_SIZE if duels and not complete else None
+    size = None if complete or mixes else PAPER_SIZE
     question = Question(
         config, members, machine, tokens, size, instructions.turns, instructions.count
     )
@@ -176,7 +177,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
     notes += [*_skipped(config), *_from_hub(config)]
-    if not duels:
+    if mixes:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
     contestants = pool.contestants(members)
@@ -191,6 +192,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         recruit_examples=sum(recruit_examples(config).values()),
         instructions=instructions,
         rounds=rounds,
+        measuring=tuple(measuring),
         work=work_of(config, members, tokens) if duels else None,
         evaluation_items=items,
         evaluation_requests=math.ceil(sum(demand.requests for demand in measuring)),
@@ -201,14 +203,14 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         times=times_of(config, bases, placement, tokens, rounds, measuring),
         assumption=speed.words(placement.units, served),
         writes_verdicts=writes,
-        assumed="" if complete else _assumed(duels),
+        assumed="" if complete else _assumed(mixes),
         notes=(*notes, *small_batches(question, placement)),
     )
 
 
-def _assumed(duels: bool) -> str:
+def _assumed(mixes: bool) -> str:
     words = f"planned for {PAPER_MEMBERS} members on {PAPER_BASE}"
-    if not duels:
+    if mixes:
         words = f"planned for {', '.join([*PAPER_PROPOSERS.values(), PAPER_AGGREGATOR[1]])} and "
         words += f"one student, {PAPER_STUDENT[1]}"
     return f"there is no pool yet: {words}, as in the paper"
@@ -245,7 +247,7 @@ def _instructions(config: Config) -> Instructions:
     settings = config.instructions
     if settings.source == "builtin:skills":
         count = settings.limit
-        if count is None and max(_wanted(config).values()) > MANY_SKILL_ROWS:
+        if count is None and max(_wanted(config).values(), default=0) > MANY_SKILL_ROWS:
             from phalanx.skills import DOMAINS, num_instructions
             from phalanx.sources import BUILTIN_COUNT
 
@@ -281,14 +283,12 @@ def _without(instructions: Instructions, overlaps: Sequence[Overlaps]) -> Instru
 
 def _wanted(config: Config) -> dict[str, int]:
     """Fresh instructions that the whole run asks for, by the setting that says how many."""
-    if config.method != "moaa":
-        return {"match.duels": config.match.duels * config.iterations}
-    settings, wanted = config.moaa, {}
-    for kind, each in (("sft", settings.sft_instructions), ("dpo", settings.dpo_instructions)):
-        stages = [stage_of(config, n + 1).kind for n in range(config.iterations)]
-        if kind in stages:
-            wanted[f"moaa.{kind}_instructions"] = each * stages.count(kind)
-    return wanted
+    wanted: dict[str, int] = {}
+    if "instructions" in USES[config.method]:
+        for number in range(1, config.iterations + 1):
+            key, each = wanted_of(config, number) or ("", 0)
+            wanted[key] = wanted.get(key, 0) + each
+    return dict(sorted(wanted.items(), reverse=True))
 
 
 def _short_of(config: Config, instructions: Instructions) -> list[str]:
@@ -296,8 +296,8 @@ def _short_of(config: Config, instructions: Instructions) -> list[str]:
     count = instructions.count
     if count is None:
         return []
-    if config.method == "moaa":
-        return _short_of_stages(config, count)
+    if config.method != "sparta":
+        return _short_of_each(config, count)
     needed = config.match.duels * config.iterations
     if count >= needed:
         return []
@@ -309,13 +309,15 @@ def _short_of(config: Config, instructions: Instructions) -> list[str]:
     return [f"instructions: {count} for {needed} duels in all: later iterations meet some again"]
 
 
-def _short_of_stages(config: Config, count: int) -> list[str]:
-    """A stage takes no instruction twice; later generations may meet some again."""
+def _short_of_each(config: Config, count: int) -> list[str]:
+    """An iteration takes no instruction twice; later ones may meet some again."""
     notes = []
+    what = "a stage" if config.method == "moaa" else "an iteration"
     for key, needed in _wanted(config).items():
-        each = getattr(config.moaa, key.removeprefix("moaa."))
+        section, name = key.split(".")
+        each = getattr(getattr(config, section), name)
         if count < each:
-            text = f"fewer than {key} = {each:,}: a stage takes all of them, and none twice"
+            text = f"fewer than {key} = {each:,}: {what} takes all of them, and none twice"
             notes.append(f"instructions: {count:,}, {text}")
         if count < needed and needed > each:
             text = f"fewer than the {needed:,} that {key} asks for in all: some are met again"
@@ -328,7 +330,8 @@ def _first_turns(config: Config, instructions: Instructions) -> list[str]:
     if instructions.turns <= 1:
         return []
     if config.method != "moaa":
-        return ["instructions: some have several user turns; duels are about the first one alone"]
+        what = "duels are" if config.method == "sparta" else f"{config.method} is"
+        return [f"instructions: some have several user turns; {what} about the first one alone"]
     if not any(key.startswith("moaa.dpo") for key in _wanted(config)):
         return []
     return ["instructions: some have several user turns; a stage dpo uses the first one alone"]

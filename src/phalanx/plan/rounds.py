@@ -16,6 +16,8 @@ USUAL_SHARE = 0.5
 """Length of a usual response as a share of what is allowed."""
 VERDICT_TOKENS = 32
 """Tokens of a usual written verdict: a JSON score."""
+CHARACTERS_A_TOKEN = 4
+"""Letters of a usual token, where a text is only counted."""
 TEMPLATE_TOKENS = 32
 """Tokens of a chat template around an instruction."""
 
