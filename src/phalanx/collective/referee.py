@@ -56,7 +56,8 @@ class Rankings:
 
     Contestants of the duels are candidates' names. A judge that scores each response alone has one
     duel a group, best against worst; ``metrics`` count its scores: ``scores.asked``,
-    ``scores.unreadable``. Those of the mixture: ``evaluations.left_out.NAME``,
+    ``scores.unreadable``, and ``said`` has its replies by (instruction's id, candidate's name), of
+    the same texts that of the first. Those of the mixture: ``evaluations.left_out.NAME``,
     ``criteria.unreadable``, ``criteria.chosen.NAME``.
     """
 
@@ -65,6 +66,7 @@ class Rankings:
     judgments: tuple[Judgment, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
+    said: dict[tuple[str, str], Response] = field(default_factory=dict)
 
 
 def rank_by(
@@ -306,9 +308,13 @@ def _by_scores(
     ranked: list[Ranked] = []
     duels: list[Duel] = []
     judgments: list[Judgment] = []
+    every: dict[tuple[str, str], Response] = {}
     num_unreadable = 0
     for group in groups:
         said = {at: next(replies) for at in group.distinct}
+        every |= {
+            (group.instruction.id, group.candidates[at].name): reply for at, reply in said.items()
+        }
         scores = {at: _score(group, at, reply, judge, settings) for at, reply in said.items()}
         num_unreadable += list(scores.values()).count(None)
         ranked.append(_scored(group, scores))
@@ -326,6 +332,7 @@ def _by_scores(
         judgments=tuple(judgments),
         outcomes=tuple(map(_outcome, duels, judgments)),
         metrics={"scores.asked": len(requests), "scores.unreadable": num_unreadable},
+        said=every,
     )
 
 

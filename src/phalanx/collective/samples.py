@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from phalanx.collective.mixture import answer_request
+from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.ranking import Candidate
 from phalanx.config.base import Writes
+from phalanx.errors import JudgmentError
 from phalanx.types import Ask, Instruction, Member, Message, Response
 
 Place = tuple
@@ -84,3 +87,35 @@ def sampling_metrics(sampled: Sequence[Samples]) -> dict[str, float]:
         "num_samples_empty": sum(not c.failed and not c.usable for c in candidates),
         "num_samples_truncated": sum(candidate.truncated for candidate in candidates),
     }
+
+
+def answers_alone(sampled: Sequence[Samples]) -> list[Samples]:
+    """The same without the reasoning before an answer: what is judged, and what is learned."""
+    return [
+        replace(
+            one,
+            responses=tuple(
+                replace(response, text=answer_alone(response.text)) if response.text else response
+                for response in one.responses
+            ),
+        )
+        for one in sampled
+    ]
+
+
+def refuse_failed(sampled: Sequence[Samples], learning: Collection[str]) -> None:
+    """Raise JudgmentError for a member with nothing to learn (none of ``learning``) since most of
+    its samples failed.
+
+    Samples that were written and teach nothing all the same, ties for instance, are a result.
+    """
+    for name in dict.fromkeys(one.member.name for one in sampled):
+        mine = [c for one in sampled if one.member.name == name for c in one.candidates]
+        kinds = Counter(candidate.failed for candidate in mine if candidate.failed)
+        if name not in learning and kinds and 2 * kinds.total() >= len(mine):
+            listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            raise JudgmentError(
+                f"{name} has nothing to learn from: {kinds.total()} of its {len(mine)} samples "
+                f"failed ({listed}). Look at the responses (phalanx export RUN responses); failed "
+                "ones are asked again next time"
+            )

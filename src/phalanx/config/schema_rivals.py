@@ -120,6 +120,9 @@ class RejectionSamplingSettings(Section):
     judge: str = ""
     """Who chooses the best one: a reward model, or a member by `judge.protocol`. Empty: all
     members with the role judge, save the learner, each with one voice."""
+    truncated: Literal["drop", "allow"] = "drop"
+    """Responses that hit the token limit: not learned, or like any other (no end token is ever
+    trained after one)."""
 
 
 # Training, several models --------------------------------------------------------------------
@@ -220,8 +223,11 @@ class BestOfSettings(Section):
 
 class GrpoSettings(OptimiserSettings):
     clip: float = Field(0.2, gt=0)
-    """Ratios of probabilities are clipped at 1 plus and minus this."""
+    """Ratios of probabilities, to the member at the start of the iteration, are clipped at 1 plus
+    and minus this. With one optimiser step they are 1."""
     kl: float = Field(0.0, ge=0)
     """Weight of the distance to the member at the start of the iteration."""
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = "dapo"
-    """How tokens are averaged (TRL's `loss_type`)."""
+    """How tokens are averaged (TRL's `loss_type`): over a response, then over responses (`grpo`),
+    over all tokens of a step (`dapo`) or of a batch (`bnpo`), or by the constant batch_size times
+    max_length (`dr_grpo`)."""

@@ -5,7 +5,7 @@ A method that trains is ``run(iteration, ask, config) -> IterationResult``; one 
 network or device, so every method also runs on the scripted engine.
 """
 
-from phalanx.methods import moaa, sparta
+from phalanx.methods import moaa, rejection_sampling, sparta, spin, sppo
 from phalanx.methods.method import Answer, Lesson, Method, Question, Reached
 
 __all__ = ["METHODS", "Answer", "Lesson", "Method", "Question", "Reached"]
@@ -13,4 +13,9 @@ __all__ = ["METHODS", "Answer", "Lesson", "Method", "Question", "Reached"]
 METHODS: dict[str, Method] = {
     "sparta": sparta.METHOD,
     "moaa": moaa.METHOD,
+    "multiagent": multiagent.METHOD,
+    "consensus_grpo": consensus_grpo.METHOD,
+    "spin": spin.METHOD,
+    "sppo": sppo.METHOD,
+    "rejection_sampling": rejection_sampling.METHOD,
 }

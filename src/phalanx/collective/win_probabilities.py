@@ -1,0 +1,318 @@
+"""How probable it is that one response is preferred to another, and to a policy's responses.
+
+SPPO (arXiv 2405.00675) learns from P(y beats the policy): the mean of P(y beats y') over all of a
+policy's own responses y', y itself included at one half. Where P(y beats y') comes from depends on
+the judge:
+
+* a ranker (``engine: reward``, a logit for each ordered pair): r_i is the mean of l_ij - l_ji over
+  all responses, and P = sigma(r_i - r_j), as the released code takes PairRM;
+* a reward model: sigma of the difference of its rewards;
+* ``likelihood``: sigma of the difference of mean log-probabilities (nats a token);
+* ``pairwise``: 1, 0, or 1/2 for a tie and for orders that disagree;
+* ``rubric``: 1, 0, or 1/2 for equal scores, since a written score says no more than an order;
+* ``expected``: the chance that a score drawn from the judge's probabilities for one response is
+  above one drawn for the other, and half of the chance that the two are equal.
+
+Only the first is published. Several judges: the mean of those that can be read, where they are the
+``judge.quorum`` of those asked. What cannot be read is missing: never a number, never one half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from phalanx.collective.comparing import RANKER
+from phalanx.collective.ranking import Candidate, Ranked
+from phalanx.collective.referee import Rankings, rank_by
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
+from phalanx.types import Ask, Duel, Instruction, Judgment, Member, Outcome, Response
+
+Beats = tuple[tuple[float | None, ...], ...]
+"""``beats[i][j]`` is the probability that response i is preferred to j: 1/2 where the texts are the
+same, None where it is not known. ``beats[i][j] + beats[j][i]`` is 1."""
+DIGITS = 12
+"""Places to which means are rounded, so that what is equal but for the order of sums is equal."""
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """A member's responses to an instruction, and the names of those who are to judge them."""
+
+    instruction: Instruction
+    candidates: tuple[Candidate, ...]
+    judges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """``wins`` are the probabilities of each response to be preferred to the policy's; None where
+    no verdict on it can be read. ``ranked`` has what each judge says on its own scale."""
+
+    wins: tuple[float | None, ...]
+    beats: Beats
+    ranked: dict[str, Ranked]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was preferred, in the order given, and the rows behind it."""
+
+    preferred: tuple[Preferred, ...]
+    duels: tuple[Duel, ...] = ()
+    judgments: tuple[Judgment, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def hear_all(
+    contested: Sequence[Contested],
+    members: Sequence[Member],
+    ask: Ask,
+    config: Config,
+    *,
+    place: tuple,
+) -> Heard:
+    """Every judge on all that it is to judge, one after the other in the order of the pool.
+
+    Pairwise judges and rankers see every pair. Raises ConfigError as
+    :func:`phalanx.collective.referee.rank_by` does.
+    """
+    wanted = {name for one in contested for name in one.judges}
+    every_pair = config.reward.model_copy(update={"ranking": "round_robin"})
+    every_pair = config.model_copy(update={"reward": every_pair})
+    found: dict[str, Rankings] = {}
+    by_judge: list[dict[str, Ranked]] = [{} for _ in contested]
+    unknown = sorted(wanted - {member.name for member in members})
+    for judge in [*(member.name for member in members if member.name in wanted), *unknown]:
+        places = [at for at, one in enumerate(contested) if judge in one.judges]
+        groups = [(contested[at].instruction, contested[at].candidates) for at in places]
+        found[judge] = rank_by(judge, groups, members, ask, every_pair, place=place)
+        for at, ranked in zip(places, found[judge].ranked, strict=True):
+            by_judge[at][judge] = ranked
+    verdicts = {judge: _by_pair(rankings) for judge, rankings in found.items()}
+    preferred = []
+    for one, ranked in zip(contested, by_judge, strict=True):
+        each = [
+            judge_beats(mine, verdicts[judge], found[judge].said) for judge, mine in ranked.items()
+        ]
+        beats = mean_beats(each, config.judge.quorum) or _nothing(len(one.candidates))
+        texts = [candidate.text.strip() for candidate in one.candidates]
+        preferred.append(Preferred(over_all(beats, texts), beats, ranked))
+    counts: Counter[str] = Counter()
+    for rankings in found.values():
+        counts.update(rankings.metrics)
+    return Heard(
+        preferred=tuple(preferred),
+        duels=tuple(duel for rankings in found.values() for duel in rankings.duels),
+        judgments=tuple(one for rankings in found.values() for one in rankings.judgments),
+        outcomes=tuple(one for rankings in found.values() for one in rankings.outcomes),
+        metrics=dict(counts),
+    )
+
+
+def _nothing(size: int) -> Beats:
+    return ((None,) * size,) * size
+
+
+def judges_for(writer: str, named: str, members: Sequence[Member]) -> tuple[str, ...]:
+    """Who judges the responses of ``writer``: the one ``named`` in a setting, or with "" everybody
+    with the role judge; never the writer.
+
+    Raises ConfigError where that leaves nobody.
+    """
+    every = [named] if named else [one.name for one in members if "judge" in one.roles]
+    judges = tuple(name for name in every if name != writer)
+    if not judges:
+        raise ConfigError(
+            f"nobody may judge the responses of {writer} (the judges are: "
+            f"{', '.join(every) or 'nobody'}, and nobody judges their own); add a member with "
+            "roles: [judge]"
+        )
+    return judges
+
+
+Pairs = Mapping[tuple[str, str, str], Judgment]
+"""Judgments by (instruction's id, left candidate's name, right candidate's name)."""
+
+
+def _by_pair(rankings: Rankings) -> Pairs:
+    return {
+        (duel.instruction.id, duel.left, duel.right): judgment
+        for duel, judgment in zip(rankings.duels, rankings.judgments, strict=True)
+    }
+
+
+# One judge ---------------------------------------------------------------------------------------
+
+
+def judge_beats(ranked: Ranked, verdicts: Pairs, said: Mapping[tuple[str, str], Response]) -> Beats:
+    """What one judge's verdicts on one group say; see the top of this file.
+
+    ``said`` has the replies of a judge that scores each response alone.
+    """
+    candidates = ranked.candidates
+    first: dict[str, int] = {}
+    for at, candidate in enumerate(candidates):
+        if candidate.usable:
+            first.setdefault(candidate.text.strip(), at)
+    distinct = list(first.values())
+    known = _known(ranked, distinct, verdicts, said)
+    twin = [first[c.text.strip()] if c.usable else None for c in candidates]
+
+    def beats(left: int | None, right: int | None) -> float | None:
+        if left is None or right is None:
+            return None
+        if left == right:
+            return HALF
+        if left > right:
+            value = known.get((right, left))
+            return None if value is None else 1.0 - value
+        return known.get((left, right))
+
+    return tuple(tuple(beats(left, right) for right in twin) for left in twin)
+
+
+Known = dict[tuple[int, int], float]
+"""Probabilities by positions of distinct texts, the smaller one first."""
+
+
+def _known(
+    ranked: Ranked,
+    distinct: Sequence[int],
+    verdicts: Pairs,
+    said: Mapping[tuple[str, str], Response],
+) -> Known:
+    names, key = [candidate.name for candidate in ranked.candidates], ranked.instruction.id
+    told = {
+        (left, right): verdict
+        for left, right in combinations(distinct, 2)
+        if (verdict := verdicts.get((key, names[left], names[right]))) is not None
+    }
+    if not told:
+        return {}
+    some = next(iter(told.values()))
+    if RANKER in some.flags:
+        gaps = {pair: 2 * (v.score_left - v.score_right) for pair, v in told.items() if v.readable}
+        return ranker_beats(gaps, [_twins(ranked, at) for at in distinct], distinct)
+    if some.protocol not in _BY_SCORES:
+        return {p: _order(v.score_left, v.score_right) for p, v in told.items() if v.readable}
+    pairs = [
+        (left, right)
+        for left, right in combinations(distinct, 2)
+        if ranked.scores[left] is not None and ranked.scores[right] is not None
+    ]
+    if some.protocol == "expected":
+        chances = {at: said[key, names[at]].probabilities or {} for at in distinct}
+        return {pair: chance_above(*(chances[at] for at in pair)) for pair in pairs}
+    compare = _order if some.protocol == "rubric" else _by_difference
+    return {pair: compare(*(ranked.scores[at] for at in pair)) for pair in pairs}
+
+
+_BY_SCORES = ("rubric", "expected", "likelihood", "reward")
+
+
+def _twins(ranked: Ranked, at: int) -> int:
+    """How many of the candidates have this text."""
+    text = ranked.candidates[at].text.strip()
+    return sum(one.usable and one.text.strip() == text for one in ranked.candidates)
+
+
+def sigmoid(value: float) -> float:
+    """1 / (1 + exp(-value)), without overflow."""
+    if value >= 0:
+        return 1.0 / (1.0 + math.exp(-value))
+    return math.exp(value) / (1.0 + math.exp(value))
+
+
+def _by_difference(left: float, right: float) -> float:
+    return sigmoid(left - right)
+
+
+def _order(left: float, right: float) -> float:
+    return HALF if left == right else float(left > right)
+
+
+def ranker_beats(
+    gaps: Mapping[tuple[int, int], float], counts: Sequence[int], distinct: Sequence[int]
+) -> Known:
+    """sigma(r_i - r_j), with r_i the mean of l_ij - l_ji over all responses, i itself included.
+
+    ``gaps`` has l_ij - l_ji by positions; ``counts`` says how many responses have each of the
+    ``distinct`` texts. Pairs without a gap count for neither; who has none at all has no r.
+
+    >>> found = ranker_beats({(0, 1): 1.0}, [1, 1], [0, 1])
+    >>> round(found[0, 1], 4)
+    0.7311
+    """
+    count_of = dict(zip(distinct, counts, strict=True))
+    strength: dict[int, float] = {}
+    for at in distinct:
+        met = [(b, gap) for (a, b), gap in gaps.items() if a == at]
+        met += [(a, -gap) for (a, b), gap in gaps.items() if b == at]
+        if met:
+            total = count_of[at] + sum(count_of[other] for other, _ in met)
+            strength[at] = math.fsum(count_of[other] * gap for other, gap in met) / total
+    return {
+        (left, right): sigmoid(strength[left] - strength[right])
+        for left, right in combinations(distinct, 2)
+        if left in strength and right in strength
+    }
+
+
+def chance_above(left: Mapping[str, float], right: Mapping[str, float]) -> float:
+    """The chance that a score drawn from ``left`` is above one of ``right``, ties counting half.
+
+    Keys are scores; values need not sum to one.
+
+    >>> chance_above({"1": 0.5, "2": 0.5}, {"2": 1.0})
+    0.25
+    """
+    above = math.fsum(
+        chance * other * (1.0 if float(score) > float(rival) else HALF)
+        for score, chance in left.items()
+        for rival, other in right.items()
+        if float(score) >= float(rival)
+    )
+    return above / (math.fsum(left.values()) * math.fsum(right.values()))
+
+
+# Several judges, several responses ---------------------------------------------------------------
+
+
+def mean_beats(each: Sequence[Beats], quorum: float) -> Beats:
+    """The mean over judges; None where fewer than the share ``quorum`` of them can be read."""
+    if not each:
+        return ()
+
+    def mean(left: int, right: int) -> float | None:
+        values = [value for beats in each if (value := beats[left][right]) is not None]
+        if not values or len(values) < quorum * len(each) - 1e-12:
+            return None
+        return round(math.fsum(values) / len(values), DIGITS)
+
+    size = range(len(each[0]))
+    return tuple(tuple(mean(left, right) for right in size) for left in size)
+
+
+def over_all(beats: Beats, texts: Sequence[str]) -> tuple[float | None, ...]:
+    """P(i beats the policy) of each response: the mean of its row, itself at one half included.
+
+    None for a response that was compared with no other text; ``texts`` are those of the responses.
+
+    >>> over_all(((0.5, 1.0), (0.0, 0.5)), ("yes", "no"))
+    (0.75, 0.25)
+    """
+    wins: list[float | None] = []
+    for row, text in zip(beats, texts, strict=True):
+        values = [value for value in row if value is not None]
+        compared = any(
+            value is not None and other != text for value, other in zip(row, texts, strict=True)
+        )
+        wins.append(round(math.fsum(values) / len(values), DIGITS) if compared else None)
+    return tuple(wins)
