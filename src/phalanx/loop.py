@@ -382,6 +382,7 @@ def with_label_noise(pairs: Sequence[PreferencePair], config: Config) -> list[Pr
 def _start_of(session: Session, number: int) -> Iteration:
     """Everything the method sees, from the ledger alone: that is what makes resuming exact."""
     config, ledger = session.config, session.ledger
+    method = METHODS[config.method]
     members = tuple(ledger.members(number - 1))
     state = ledger.state(number - 1)
     if state is None:
@@ -399,12 +400,13 @@ def _start_of(session: Session, number: int) -> Iteration:
         number=number,
         seed=config.seed,
         members=members,
-        instructions=METHODS[config.method].draw(config, session.instructions, number),
+        instructions=method.draw(config, session.instructions, number),
         standings=standings,
         reliability=state["reliability"],
         num_duels_before=judged,
         faded=state["faded"],
         earlier=tuple(tuple(ledger.members(before)) for before in range(number)),
+        given=method.given(config, number) if method.given else (),
     )
 
 
@@ -418,6 +420,7 @@ def _refuse_unreadable(result: IterationResult, config: Config) -> None:
     for what, given, lacking in (
         ("judgments", "num_judgments", "num_unreadable"),
         ("scores", "scores.asked", "scores.unreadable"),
+        ("verdicts on judgments", "meta.asked", "meta.unreadable"),
     ):
         asked, unreadable = int(counts.get(given, 0)), int(counts.get(lacking, 0))
         if asked and unreadable > limit * asked:

@@ -67,7 +67,6 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """A prompt that members answer; ``answer`` is set only where a reference is known.
-
     ``text`` is the first user turn; ``later`` has the assistant and user turns that followed it in
     a conversation as it was found, up to the last user turn. ``turns`` is for judges of a later
     answer: the conversation up to its user turn; ``text`` then has it as a transcript.
@@ -248,7 +247,6 @@ class Duel:
 @dataclass(frozen=True, slots=True)
 class Judgment:
     """One judge's verdict on one duel. A side that could not be read is None, never a number.
-
     ``score_left``/``score_right`` are on the protocol's own scale. For pairwise judging they are
     1/0, 0/1 or 0.5/0.5. ``reason`` says why a score is missing; ``raw`` keeps what the judge
     wrote, or its probabilities, per side, so that it can be read again later. ``requests`` names
@@ -388,8 +386,8 @@ class TrainResult:
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """What a method sees at the start of an iteration; ``standings`` is carried over.
-    ``earlier[n]`` has the members as they were when iteration ``n`` had ended (0: at the start).
-    """
+    ``earlier[n]`` has the members as they were when iteration ``n`` had ended (0: at the start),
+    ``given`` the rows that the method has from elsewhere (:attr:`phalanx.methods.Method.given`)."""
 
     number: int
     seed: int
@@ -400,6 +398,7 @@ class Iteration:
     num_duels_before: int = 0
     faded: dict[str, float] = field(default_factory=dict)
     earlier: tuple[tuple[Member, ...], ...] = ()
+    given: tuple[Demonstration | PreferencePair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from typing import Literal, Protocol
 from phalanx.config.schema import Config
 from phalanx.types import (
     Ask,
+    Demonstration,
     Instruction,
     Iteration,
     IterationResult,
     Member,
     Message,
+    PreferencePair,
     Response,
     Sampling,
 )
@@ -78,7 +80,9 @@ class Method:
 
     ``draw(config, all instructions, number)`` gives those of an iteration, ``lesson(config,
     number, member's name)`` says what that learner learns from when its result is recorded. Who
-    only answers has ``answer`` and none of the three.
+    only answers has ``answer`` and none of the three. ``given(config, number)`` reads what an
+    iteration has from files that the configuration names; the loop calls it, ``run`` gets it as
+    ``Iteration.given``.
     """
 
     title: str
@@ -88,3 +92,4 @@ class Method:
     draw: Callable[[Config, Sequence[Instruction], int], tuple[Instruction, ...]] | None = None
     lesson: Callable[[Config, int, str], Lesson] | None = None
     answer: Answer | None = None
+    given: Callable[[Config, int], tuple[Demonstration | PreferencePair, ...]] | None = None
