@@ -177,7 +177,7 @@ def _layers(source: str | Config | None) -> list[Source]:
     layers = []
     if "preset" in own.data:
         layers.append(_preset(own.data.pop("preset"), f"{_place(('preset',), own)}: preset"))
-    return [*layers, Source(_found_paths(own.data, path.parent), own.places)]
+    return [*layers, Source(found_paths(own.data, path.parent), own.places)]
 
 
 def _preset(name: Any, where: str) -> Source:
@@ -237,12 +237,12 @@ def _place_fragment(parts: list[str], fragment: Source, folder: FilePath) -> Sou
     if list(data) == parts[-1:] and isinstance(data[parts[-1]], dict | list):
         data = data[parts[-1]]
         places = {path[1:]: place for path, place in places.items() if len(path) > 1}
-    nested = _found_paths(_nest(parts, data), folder)
+    nested = found_paths(_nest(parts, data), folder)
     return Source(nested, {(*parts, *path): place for path, place in places.items() if path})
 
 
 def _override(parts: list[str], value: Any, place: str) -> Source:
-    data = _found_paths(_nest(parts, value), FilePath())
+    data = found_paths(_nest(parts, value), FilePath())
     return Source(data, {tuple(parts[: n + 1]): place for n in range(len(parts))})
 
 
@@ -289,7 +289,7 @@ def _other_rule(base: dict[str, Any], over: dict[str, Any], path: Path) -> bool:
     return path == ("reputation",) and over.get("rule", rule) != rule
 
 
-def _found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
+def found_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
     """The data with every path that exists made absolute: beside the file, else from here."""
 
     def find(text: str) -> str:

@@ -1,0 +1,266 @@
+"""Equal budgets: what a run may use, how large that lets a method be, and what it used.
+
+Four quantities of a whole run:
+
+``responses``
+    Texts that members wrote, but for verdicts and the members' measurement.
+``judgments``
+    Requests to judge (:data:`phalanx.collective.purposes.JUDGING`): each order of a pair and each
+    repetition is one.
+``steps``
+    Optimiser steps of all members together.
+``tokens``
+    Tokens read and written by requests, save for the members' measurement, and tokens of what was
+    learned, each epoch's.
+
+Recruiting and the measurement of the members are outside: they are the same for all. Of methods
+that answer together, the requests behind the collective's answers to the items count: that is
+their price, paid anew for every question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from phalanx.collective.purposes import JUDGING, MEASURING
+from phalanx.config.base import Section
+from phalanx.config.schema import Config
+from phalanx.ledger import Ledger
+from phalanx.methods import METHODS
+from phalanx.plan import Plan, make_plan
+from phalanx.plan.rounds import Demand, all_demands
+
+Quantity = Literal["responses", "judgments", "steps", "tokens"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+TOLERANCE = 0.1
+"""A run that used more or less than this share beside its budget is warned of."""
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "sparta": ("match.duels",),
+    "moaa": ("moaa.sft_instructions", "moaa.dpo_instructions"),
+    "self_rewarding": ("self_rewarding.instructions",),
+    "meta_rewarding": ("meta_rewarding.instructions",),
+    "spin": ("spin.instructions",),
+    "sppo": ("sppo.instructions",),
+    "preference_file": ("preference_file.pairs",),
+    "rejection_sampling": ("rejection_sampling.instructions",),
+    "multiagent": ("multiagent.instructions",),
+    "consensus_grpo": ("consensus_grpo.instructions",),
+    "single_multi": ("single_multi.instructions",),
+    "self_consistency": ("self_consistency.samples",),
+    "debate": ("debate.rounds",),
+    "mixture": ("mixture.samples",),
+    "best_of_n": ("best_of_n.samples",),
+    "council": (),
+    "frozen": (),
+}
+"""What says how much a method does. Several keys grow together, in the proportion that they have;
+a method without any does as much as it does."""
+MOST = {"samples": 1024, "rounds": 64}
+"""The largest size by the last word of its key; others end where the instructions do."""
+FAR = 1 << 20
+
+
+class Budget(Section):
+    responses: int | None = Field(None, ge=1)
+    """Texts written, but for verdicts and the measurement of members."""
+    judgments: int | None = Field(None, ge=1)
+    """Requests to judges."""
+    steps: int | None = Field(None, ge=1)
+    """Optimiser steps of all members together."""
+    tokens: int | None = Field(None, ge=1)
+    """Tokens read, written and learned."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Budget:
+        given = [name for name in QUANTITIES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"expected exactly one of {', '.join(QUANTITIES)}, got {', '.join(given) or 'none'}"
+            )
+        return self
+
+    @property
+    def quantity(self) -> Quantity:
+        return next(name for name in QUANTITIES if getattr(self, name) is not None)
+
+    @property
+    def amount(self) -> int:
+        return getattr(self, self.quantity)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a run uses, or used. ``shared`` of the requests that count were answered by another run
+    and taken from there (never in a plan)."""
+
+    responses: float = 0
+    judgments: float = 0
+    steps: float = 0
+    tokens: float = 0
+    shared: int = 0
+
+    def share(self, budget: Budget) -> float:
+        """Of the budget."""
+        return getattr(self, budget.quantity) / budget.amount
+
+    def off_budget(self, budget: Budget) -> bool:
+        """Whether it is so far from the budget that a reader must know."""
+        return abs(self.share(budget) - 1) > TOLERANCE
+
+
+def planned(config: Config) -> Use:
+    """What a run by this configuration is to use, by its plan: responses of usual length, nothing
+    failed, no pair dropped. Raises ConfigError as ``phalanx check``."""
+    return _planned(config, make_plan(config))
+
+
+def _planned(config: Config, plan: Plan) -> Use:
+    demands = [(count, demand) for count, demand in all_demands(plan.rounds)]
+    if METHODS[config.method].kind == "answer":
+        demands += [(1, one) for one in plan.measuring if one.purpose not in MEASURING]
+    responses = sum(n * one.requests for n, one in demands if one.purpose not in JUDGING)
+    judgments = sum(n * one.requests for n, one in demands if one.purpose in JUDGING)
+    tokens = sum(n * one.requests * _tokens(one) for n, one in demands)
+    steps = 0
+    for one in plan.rounds:
+        for training in one.trainings:
+            texts = sum(training.examples.values()) * training.texts * training.settings.epochs
+            steps += one.count * training.steps
+            tokens += one.count * texts * training.usual
+    return Use(responses, judgments, steps, tokens)
+
+
+def _tokens(demand: Demand) -> float:
+    return demand.usual_read + demand.usual
+
+
+def sized(config: Config, budget: Budget) -> tuple[Config, str]:
+    """The largest version of a method whose planned use is within the budget, and how that came
+    about. One that cannot come within it stays as small as it can be, and says so.
+
+    Raises ConfigError as :func:`planned`.
+    """
+    keys, quantity = KEYS[config.method], budget.quantity
+    plan = make_plan(config)
+
+    def of(size: int) -> float:
+        changed = _resized(config, keys, size)
+        return getattr(planned(changed), quantity)
+
+    if not keys:
+        used = getattr(_planned(config, plan), quantity)
+        beyond = used > budget.amount
+        return config, f"uses {used:,.0f} {quantity}{_more(used, budget) if beyond else ''}"
+    most = _most(keys, plan)
+    size = _largest(of, budget.amount, most)
+    used = of(max(size, 1))
+    chosen = _resized(config, keys, max(size, 1))
+    words = ", ".join(f"{key} = {_value(chosen, key):,}" for key in keys)
+    if not used and not of(most):
+        return config, f"uses no {quantity}, whatever its size"
+    note = f"{words}: {used:,.0f} {quantity} planned"
+    if not size:
+        return chosen, note + _more(used, budget)
+    if size == most and used < (1 - TOLERANCE) * budget.amount:
+        note += f", {used / budget.amount:.0%} of the budget; it cannot use more"
+    return chosen, note
+
+
+def _more(used: float, budget: Budget) -> str:
+    return (
+        f", more than the budget of {budget.amount:,} ({used / budget.amount:.0%}): it cannot be "
+        "made smaller"
+    )
+
+
+def _most(keys: tuple[str, ...], plan: Plan) -> int:
+    """The largest size that makes a difference."""
+    word = keys[0].rpartition(".")[2]
+    if word in MOST:
+        return MOST[word]
+    count = plan.instructions.count
+    return count if count and word.endswith("instructions") else FAR
+
+
+def _largest(of: Callable[[int], float], amount: int, most: int) -> int:
+    """The largest size from 1 to ``most`` whose use is within the amount; 0 where none is.
+
+    ``of`` must not fall. Use is about proportional to the size, so guesses come close at once.
+    """
+    low, high = 0, most + 1  # of(low) fits, of(high) does not
+    at, guesses = min(most, 16), 4
+    while high - low > 1:
+        used = of(at)
+        if used <= amount:
+            low = at
+        else:
+            high = at
+        guess = round(at * amount / used) if used and guesses else (low + high) // 2
+        at, guesses = min(max(guess, low + 1), high - 1), max(0, guesses - 1)
+    return low
+
+
+def _resized(config: Config, keys: tuple[str, ...], size: int) -> Config:
+    """The first key set to ``size``, the others in proportion."""
+    first = _value(config, keys[0])
+    for key in keys:
+        section, _, name = key.partition(".")
+        value = max(1, round(size * _value(config, key) / first))
+        new = getattr(config, section).model_copy(update={name: value})
+        config = config.model_copy(update={section: new})
+    return config
+
+
+def _value(config: Config, key: str) -> int:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+# After the run --------------------------------------------------------------------------------
+
+
+def spent(ledger: Ledger) -> Use:
+    """What a run used by its ledger's own counts, shared responses included."""
+    counted, values = _counted(ledger)
+    judging = ", ".join("?" * len(JUDGING))
+    row = ledger.query(
+        f"SELECT total(purpose IN ({judging})) AS judgments, count(*) AS requests, "
+        "total(num_prompt_tokens + num_completion_tokens) AS tokens, total(attempts = 0) AS shared "
+        f"FROM responses WHERE {counted}",
+        (*JUDGING, *values),
+    )[0]
+    trained = ledger.query(
+        "SELECT total(json_extract(summary, '$.tokens')) AS tokens FROM trainings "
+        "WHERE iteration > 0"
+    )[0]["tokens"]
+    return Use(
+        responses=row["requests"] - int(row["judgments"]),
+        judgments=int(row["judgments"]),
+        steps=ledger.count("training_steps", "iteration > 0"),
+        tokens=int(row["tokens"] + trained),
+        shared=int(row["shared"]),
+    )
+
+
+def _counted(ledger: Ledger) -> tuple[str, tuple[Any, ...]]:
+    """Which requests count: those of a method, not those that measure."""
+    method = ledger.get("method") or ""
+    if method in METHODS and METHODS[method].kind == "answer":
+        marks = ", ".join("?" * len(MEASURING))
+        return f"phase LIKE 'evaluate%' AND purpose NOT IN ({marks})", tuple(MEASURING)
+    return "phase NOT LIKE 'evaluate%'", ()
+
+
+def shared_in_all(ledger: Ledger) -> int:
+    """Requests that another run had answered, the measurement of members included."""
+    return ledger.count("responses", "attempts = 0")
+
+
+def computed_once(uses: Mapping[str, Use]) -> float:
+    """Requests of several runs without those that they took from each other."""
+    return sum(use.responses + use.judgments - use.shared for use in uses.values())

@@ -1,0 +1,254 @@
+"""A comparison's file, read: settings on settings, every fault of every method in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from phalanx.comparing.budget import KEYS, Budget, sized
+from phalanx.comparing.lineup import Lineup, line_up
+from phalanx.comparing.reading import measurable
+from phalanx.comparing.spec import (
+    FROZEN,
+    POOL,
+    Comparison,
+    ComparisonFile,
+    Way,
+    lined_up,
+    made_members,
+)
+from phalanx.config.faults import did_you_mean
+from phalanx.config.keys import describe
+from phalanx.config.loading import PREFIX, found_paths, shaped
+from phalanx.config.reading import Source, read_file
+from phalanx.config.schema import Config, MethodName
+from phalanx.errors import ConfigError
+from phalanx.plan import require
+
+METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
+SHARED_KEYS = {
+    "seed": "the seeds are those of the comparison",
+    "pool": "the pool is the same for all; `lineup` says who of it takes part",
+    "evaluate": "all are measured alike",
+    "output": "every run has a folder of its own in that of the comparison",
+}
+"""What a method's settings cannot change, and why."""
+
+
+def read_comparison(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    seeds: Sequence[int] = (),
+    only: Sequence[str] = (),
+) -> Comparison:
+    """The comparison of a file. ``overrides`` change its base; ``seeds`` and ``only`` (names of
+    methods) what is run of it. Raises ConfigError with every fault of every method."""
+    source = read_file(path.expanduser(), str(path))
+    try:
+        wish = ComparisonFile.model_validate(source.data)
+    except ValidationError as error:
+        raise ConfigError(_shape_faults(error, source)) from None
+    return comparison_of(
+        wish, str(path), path.expanduser().parent, overrides, seeds=seeds, only=only
+    )
+
+
+def comparison_of(
+    wish: ComparisonFile,
+    where: str,
+    folder: Path,
+    overrides: Sequence[str] = (),
+    *,
+    seeds: Sequence[int] = (),
+    only: Sequence[str] = (),
+) -> Comparison:
+    """The same for a wish that was made here. Relative paths are looked up in ``folder``, then
+    where one is; messages begin with ``where``."""
+    wanted = {name: dict(given or {}) for name, given in wish.methods.items()}
+    faults = [*_names(wanted), *_chosen(wanted, only), *_seeds(wish.seeds)]
+    if wish.against not in wanted and wish.against == FROZEN:
+        wanted = {FROZEN: {}, **wanted}
+    if wish.against not in wanted:
+        hint = did_you_mean(wish.against, list(wanted))
+        faults.append(f"against: no method is named {wish.against!r}; {hint}")
+    if wanted.get(FROZEN, {}).get("method", FROZEN) != FROZEN:
+        faults.append(f"methods.{FROZEN}: this name is that of the method, which trains nobody")
+    base = _base(wish, where, folder, overrides)
+    ways, more = [], [*faults, *(f"base: {fault}" for fault in measurable(base))]
+    for name, given in wanted.items():
+        if only and name not in (*only, wish.against):
+            continue
+        try:
+            ways.append(_way(name, given, base, folder, wish.budget))
+        except ConfigError as error:
+            more += [f"methods.{name}: {fault}" for fault in error.faults]
+        if name == wish.against and ways and ways[-1].lineup.needs_best:
+            more.append(f"methods.{name}: who is best is measured in it; it cannot be lined up so")
+    if ways and not more:
+        more += _recruiting(base, ways[0])
+    if more:
+        raise ConfigError([f"{where}: {fault}" for fault in dict.fromkeys(more)])
+    return Comparison(base, tuple(ways), tuple(seeds or wish.seeds), wish.budget, wish.against)
+
+
+def _shape_faults(error: ValidationError, source: Source) -> list[str]:
+    """pydantic's complaints about the file, with their places."""
+    faults = []
+    for entry in error.errors(include_url=False, include_context=False):
+        path = tuple(part for part in entry["loc"] if part not in ("str", "dict[str,any]"))
+        known = list(ComparisonFile.model_fields) if len(path) == 1 else list(Budget.model_fields)
+        text = entry["msg"].removeprefix("Value error, ")
+        if entry["type"] == "extra_forbidden":
+            text = f"unknown key; {did_you_mean(str(path[-1]), known)}"
+        elif entry["type"] == "missing":
+            text = "this key is missing"
+        elif entry["type"] != "value_error":
+            text = f"{text}, got {describe(entry['input'])}"
+        place = next(
+            (
+                source.places[path[:n]]
+                for n in range(len(path), -1, -1)
+                if path[:n] in source.places
+            ),
+            "",
+        )
+        words = ".".join(map(str, path))
+        faults.append(": ".join(filter(None, [place, words, text])))
+    return list(dict.fromkeys(faults))
+
+
+def _names(wanted: Iterable[str]) -> list[str]:
+    """Names become folders and columns."""
+    faults = []
+    for name in wanted:
+        plain = name and name[0].isalnum() and all(c.isalnum() or c in "_.-" for c in name)
+        if not plain or not name.isascii() or len(name) > 64:
+            faults.append(f"methods: {name!r} names a folder; use letters, digits, and _ . -")
+        if name == POOL:
+            faults.append(f"methods: {POOL!r} is the folder of the recruits; choose another name")
+    return faults
+
+
+def _chosen(wanted: Mapping[str, Any], only: Sequence[str]) -> list[str]:
+    known = [*wanted, FROZEN]
+    return [
+        f"--only {name}: no method of that name; {did_you_mean(name, known)}"
+        for name in only
+        if name not in known
+    ]
+
+
+def _seeds(seeds: Sequence[int]) -> list[str]:
+    return [f"seeds: {s} is none; they are numbers from 0" for s in seeds if s < 0] + (
+        ["seeds: one stands twice"] if len(set(seeds)) < len(seeds) else []
+    )
+
+
+def _base(wish: ComparisonFile, where: str, folder: Path, overrides: Sequence[str]) -> Config:
+    """The base with the command line's settings; items are drawn alike for all seeds."""
+    try:
+        if isinstance(wish.base, str):
+            base = shaped(_source(wish.base, folder))
+        else:
+            inline = nested(wish.base, folder)
+            preset = inline.pop("preset", None)
+            base = shaped(None if preset is None else f"{PREFIX}{preset}", inline)
+        base = shaped(base, overrides)
+    except ConfigError as error:
+        raise ConfigError([f"{where}: base: {_unplaced(f)}" for f in error.faults]) from None
+    drawn = base.evaluate.model_copy(update={"seed": base.evaluate.items_seed(base.seed)})
+    return base.model_copy(update={"evaluate": drawn, "output": ""})
+
+
+def _source(name: str, folder: Path) -> str:
+    if name.startswith(PREFIX):
+        return name
+    beside = folder / Path(name).expanduser()
+    return str(beside if beside.exists() else name)
+
+
+def nested(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings with dotted keys as a tree, with their files found beside the comparison's.
+
+    Raises ConfigError where a key is given twice, once below the other.
+    """
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        here = tree
+        for part in above:
+            here = here.setdefault(part, {})
+            if not isinstance(here, dict):
+                raise ConfigError(f"{key}: {part} is set to a value beside it; give one of them")
+        if isinstance(value, Mapping):
+            value = nested(value, folder)
+            known = here.setdefault(last, {})
+            clash = not isinstance(known, dict) or bool(known.keys() & value.keys())
+            if not clash:
+                known.update(value)
+        else:
+            clash = last in here
+            here[last] = value
+        if clash:
+            raise ConfigError(f"{key} is given twice, dotted and nested; give one of them")
+    return found_paths(tree, folder)
+
+
+def _unplaced(fault: str) -> str:
+    """Settings of a comparison's file are layered as overrides, which is not the user's word."""
+    return fault.removeprefix("override: ")
+
+
+def _way(
+    name: str, given: Mapping[str, Any], base: Config, folder: Path, budget: Budget | None
+) -> Way:
+    """One method's way, planned and sized. Raises ConfigError with its faults."""
+    settings = nested(given, folder)
+    try:
+        lineup = Lineup.model_validate(settings.pop("lineup", {}))
+    except ValidationError as error:
+        bad = error.errors(include_url=False)
+        raise ConfigError(
+            [f"lineup.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in bad]
+        ) from None
+    faults = [f"{key}: {why}" for key, why in SHARED_KEYS.items() if key in settings]
+    settings = {key: value for key, value in settings.items() if key not in SHARED_KEYS}
+    settings.setdefault("method", name if name in METHOD_NAMES else base.method)
+    faults += _set_by_budget(settings, budget)
+    try:
+        config = shaped(base, settings)
+        config = lined_up(config, line_up(made_members(base, None), lineup))
+        require(config)
+    except ConfigError as error:
+        raise ConfigError([*faults, *map(_unplaced, error.faults)]) from None
+    if faults:
+        raise ConfigError(faults)
+    if budget is None:
+        return Way(name, config, lineup)
+    config, note = sized(config, budget)
+    return Way(name, config, lineup, note)
+
+
+def _set_by_budget(settings: Mapping[str, Any], budget: Budget | None) -> list[str]:
+    """Where one key says how large a method is, a budget says it."""
+    keys = KEYS.get(str(settings["method"]), ())
+    if budget is None or len(keys) != 1:
+        return []
+    section, _, name = keys[0].partition(".")
+    below = settings.get(section)
+    if isinstance(below, dict) and name in below:
+        return [f"{keys[0]}: the budget says how many; leave one of them out"]
+    return []
+
+
+def _recruiting(base: Config, way: Way) -> list[str]:
+    """Faults of the recruits, which arms know as members that are there."""
+    try:
+        require(way.config.model_copy(update={"pool": base.pool}))
+    except ConfigError as error:
+        return [f"base: {fault}" for fault in error.faults]
+    return []
