@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from phalanx import pool
 from phalanx.asking import Asking, asking
+from phalanx.collective.choosing import Chosen
 from phalanx.collective.mixture import mixture_from
 from phalanx.collective.ranking import Candidate
 from phalanx.collective.voting import vote, winning_answer
 from phalanx.config.loading import load
 from phalanx.errors import ConfigError
-from phalanx.measuring.subjects import Chosen, Subject, answers, choose, judges_from, voters
+from phalanx.measuring.subjects import Subject, answers, chosen_among, judges_from, voters
 from phalanx.types import Failure, Instruction, Member, Message, Response, Sampling
 from tests.scripts import write_pool
 
@@ -123,7 +124,7 @@ def test_a_knockout_of_the_settings_never_ties_the_best_with_another(tmp_path):
             (Instruction(str(n), f"Why {n}?"), [Candidate(word, word) for word in words])
             for n in range(20)
         ]
-        assert choose(groups, [judy], place, place.ask(0)) == [Chosen(0)] * 20
+        assert chosen_among(groups, [judy], place, place.ask(0)) == [Chosen(0)] * 20
 
 
 def test_rankers_among_several_judges_compare_pairs(place):
@@ -141,7 +142,7 @@ def test_rankers_among_several_judges_compare_pairs(place):
     words = ("a", "longest", "mean")
     groups = [(Instruction("1", "Why?"), [Candidate(word, word) for word in words])]
     judges = [Member(name, "pairs", engine="reward") for name in ("judy", "jack")]
-    assert choose(groups, judges, place, longer) == [Chosen(1)]
+    assert chosen_among(groups, judges, place, longer) == [Chosen(1)]
 
 
 def test_a_mixture_answers_as_it_is_wanted(place):

@@ -6,35 +6,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal
 
 from phalanx import pool
 from phalanx.asking import Asking
-from phalanx.collective.conversation import transcript
-from phalanx.collective.hearing import heard_by
+from phalanx.collective.choosing import Chosen, Group, candidate, choose, shown_to_judges
 from phalanx.collective.mixture import Mixture, answer_request, mix
-from phalanx.collective.ownwords import answer_alone
-from phalanx.collective.panel import decide
-from phalanx.collective.ranking import Candidate
-from phalanx.collective.referee import MOA, rank_by
+from phalanx.collective.referee import MOA
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id, derive_seed, derived_random
 from phalanx.marking import named_judges
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem
 from phalanx.tasks.items import UNVOTED
 from phalanx.types import (
     Ask,
-    Duel,
-    Instruction,
-    Judgment,
     Member,
     Message,
-    Outcome,
     Response,
     Sampling,
 )
@@ -44,8 +34,6 @@ MAJORITY: Together = "majority"
 MIXED: Together = "mixture"
 BEST_OF: Together = "best_of"
 COLLECTIVES: tuple[Together, ...] = (MAJORITY, MIXED, BEST_OF)
-
-Group = tuple[Instruction, Sequence[Candidate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +181,6 @@ def _settings_of(want: Sampling) -> dict[str, float]:
 # Best of several ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """``at`` is the position of the candidate that judges like best; None without a verdict.
-
-    ``reason`` says why there is none, or "drawn" where several were equally good.
-    """
-
-    at: int | None
-    reason: str = ""
-
-
 def judges_from(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
     """``evaluate.judges``, or everybody with the role judge where none are named."""
     if not config.evaluate.judges:
@@ -236,173 +213,18 @@ def _best(
         )
         for at, turns in enumerate(conversations)
     ]
-    made = choose(groups, subject.judges, place, ask)
+    made = chosen_among(groups, subject.judges, place, ask)
     return [None if one.at is None else replies[one.at][at] for at, one in enumerate(made)]
 
 
-def shown_to_judges(turns: Sequence[Message]) -> Instruction:
-    """A conversation as judges see it: its last user turn, or a transcript with all turns."""
-    text = turns[-1].content
-    if len(turns) == 1:
-        return Instruction(content_id(text), text)
-    written = transcript(turns, derive_seed("best_of", *turns))
-    return Instruction(content_id(*turns), written, turns=tuple(turns))
-
-
-def candidate(name: str, reply: Response) -> Candidate:
-    """A member's answer as judges compare it: without reasoning that goes before it."""
-    text = answer_alone(reply.text or "") if reply.error is None else ""
-    failed = reply.error.kind if reply.error else ""
-    return Candidate(name, text, reply.request_id, reply.truncated, failed)
-
-
-def choose(
+def chosen_among(
     groups: Sequence[Group], judges: Sequence[Member], place: Asking, ask: Ask
 ) -> list[Chosen]:
-    """The best candidate of each group; candidates are named after the members that wrote them.
-
-    With ``judge.protocol: moa``, or one judge who is no candidate, :func:`rank_by` ranks them.
-    Otherwise every two are a duel before all judges who are in neither side of it, decided by
-    ``aggregate``, and the largest share of duels won is best: judges of different severity count
-    the same. Of equals one is drawn by the seed.
-    """
-    config = place.config
-    names = {one.name for _, candidates in groups for one in candidates}
-    outside = [judge for judge in judges if judge.name not in names]
-    if config.judge.protocol == MOA:
-        scores = _ranked(MOA, groups, place.ledger.members(0), ask, config)
-    elif len(judges) == 1 and outside:
-        scores = _ranked(outside[0].name, groups, outside, ask, config)
-    else:
-        scores = _by_duels(groups, judges, ask, config)
-    return [
-        _first_of(instruction, candidates, mine, config.seed)
-        for (instruction, candidates), mine in zip(groups, scores, strict=True)
-    ]
-
-
-def _ranked(
-    judge: str, groups: Sequence[Group], members: Sequence[Member], ask: Ask, config: Config
-) -> list[Sequence[float | None]]:
-    # A knockout finds the best alone: what it counts are the rounds won, byes among them.
-    reward = config.reward.model_copy(update={"ranking": "round_robin"})
-    config = config.model_copy(update={"reward": reward})
-    found = rank_by(judge, groups, members, ask, config, place=(config.seed, "best_of"))
-    return [one.scores for one in found.ranked]
-
-
-def _distinct(candidates: Sequence[Candidate]) -> list[int]:
-    """The position of the first candidate with each usable text."""
-    first: dict[str, int] = {}
-    for at, one in enumerate(candidates):
-        if one.usable:
-            first.setdefault(one.text.strip(), at)
-    return list(first.values())
-
-
-def _by_duels(
-    groups: Sequence[Group], judges: Sequence[Member], ask: Ask, config: Config
-) -> list[Sequence[float | None]]:
-    """The share of duels that each candidate won (a tie is half a win); None without any.
-
-    Who wrote the same as one side judges it no more than its writer does. Where that leaves no
-    judge, the side that more of the members wrote wins: what they wrote is all they have to say.
-    """
-    asked: list[tuple[Duel, tuple[str, str], list[Member]]] = []
-    settled: dict[str, Outcome] = {}
-    for number, (instruction, candidates) in enumerate(groups):
-        for left, right in combinations(_distinct(candidates), 2):
-            one, two = candidates[left], candidates[right]
-            key = content_id("best_of", config.seed, number, instruction.id, one, two)
-            duel = Duel(key, instruction, one.name, two.name, matched="ranking")
-            lefts, rights = _writers(one, candidates), _writers(two, candidates)
-            mine = [judge for judge in judges if judge.name not in lefts | rights]
-            asked.append((duel, (one.text, two.text), mine))
-            if not mine:
-                settled[key] = _by_number(key, len(lefts), len(rights))
-    outcomes = _outcomes(asked, settled, judges, ask, config)
-    duels = iter([duel for duel, *_ in asked])
-    return [_shares(candidates, duels, outcomes) for _, candidates in groups]
-
-
-def _writers(one: Candidate, candidates: Sequence[Candidate]) -> set[str]:
-    return {other.name for other in candidates if other.text.strip() == one.text.strip()}
-
-
-def _by_number(key: str, lefts: int, rights: int) -> Outcome:
-    if lefts == rights:
-        return Outcome(key, "tie", reason="no judge")
-    return Outcome(key, "decided", "left" if lefts > rights else "right", reason="no judge")
-
-
-def _outcomes(
-    asked: Sequence[tuple[Duel, tuple[str, str], list[Member]]],
-    settled: Mapping[str, Outcome],
-    judges: Sequence[Member],
-    ask: Ask,
-    config: Config,
-) -> dict[str, Outcome]:
-    """Reward models score; everybody else judges by ``judge.protocol``."""
-    place, judgments = (config.seed, "best_of"), list[Judgment]()
-    of_rewards = config.judge.model_copy(update={"protocol": "reward", "template": None})
-    for settings, scorers in ((config.judge, False), (of_rewards, True)):
-        some = [
-            (duel, pair, [judge for judge in mine if (judge.engine == "reward") == scorers])
-            for duel, pair, mine in asked
-        ]
-        if any(mine for *_, mine in some):
-            judgments += heard_by(some, settings, ask, place)
-    given = pool.starting_reputations(config)
+    """The best candidate of each group, as :func:`phalanx.collective.choosing.choose` has it."""
+    given = pool.starting_reputations(place.config)
     reputations = {
-        judge.name: initial_standing(config.reputation, given.get(judge.name)).value
+        judge.name: initial_standing(place.config.reputation, given.get(judge.name)).value
         for judge in judges
     }
-    found, _ = decide(
-        [duel for duel, *_ in asked],
-        settled,
-        judgments,
-        list(reputations),
-        config.aggregate,
-        quorum=config.judge.quorum,
-        reputations=reputations,
-    )
-    return found
-
-
-def _shares(
-    candidates: Sequence[Candidate], duels: Iterator[Duel], outcomes: Mapping[str, Outcome]
-) -> list[float | None]:
-    won, met = [0.0] * len(candidates), [0] * len(candidates)
-    for left, right in combinations(_distinct(candidates), 2):
-        outcome = outcomes[next(duels).id]
-        if outcome.status not in ("decided", "tie"):
-            continue
-        points = {"left": 1.0, "right": 0.0, None: 0.5}[outcome.winner]
-        won[left] += points
-        won[right] += 1 - points
-        met[left] += 1
-        met[right] += 1
-    return [wins / games if games else None for wins, games in zip(won, met, strict=True)]
-
-
-def _first_of(
-    instruction: Instruction,
-    candidates: Sequence[Candidate],
-    scores: Sequence[float | None],
-    seed: int,
-) -> Chosen:
-    distinct = _distinct(candidates)
-    if not distinct:
-        failed = next((one.failed for one in candidates if one.failed), "")
-        return Chosen(None, failed or "empty")
-    if len(distinct) == 1:
-        return Chosen(distinct[0])
-    known = {at: score for at in distinct if (score := scores[at]) is not None}
-    if not known:
-        return Chosen(None, "no verdict")
-    top = [at for at, score in known.items() if score == max(known.values())]
-    if len(top) == 1:
-        return Chosen(top[0])
-    texts = [candidates[at].name for at in top]
-    drawn = derived_random("best_of", seed, instruction.id, texts).choice(top)
-    return Chosen(drawn, "drawn")
+    members = place.ledger.members(0)
+    return choose(groups, judges, members, ask, place.config, reputations=reputations)

@@ -23,6 +23,7 @@ from phalanx.asking import (
     spent,
     stored_config,
 )
+from phalanx.collective.choosing import candidate
 from phalanx.collective.ranking import Candidate
 from phalanx.collective.voting import winning_answer
 from phalanx.config.schema import Config
@@ -39,8 +40,7 @@ from phalanx.measuring.subjects import (
     MAJORITY,
     Subject,
     answering,
-    candidate,
-    choose,
+    chosen_among,
     left_out,
     writing,
 )
@@ -310,7 +310,7 @@ def _best(place: Asking, wish: Wanted, subject: Subject, ask: Ask) -> list[Row]:
         ]
         groups.append((Instruction(item.id, item.instruction, item.domain), written))
     made = []
-    for item, chosen in zip(items, choose(groups, subject.judges, place, ask), strict=True):
+    for item, chosen in zip(items, chosen_among(groups, subject.judges, place, ask), strict=True):
         mine = rows[item.task, item.id]
         reason = "" if chosen.at is not None else chosen.reason
         made.append(_as(subject, mine[chosen.at or 0], reason, place.config))
