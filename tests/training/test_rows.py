@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 from phalanx.chat import ChatFormat
 from phalanx.errors import TrainingError
 from phalanx.training.batches import plan_batches, step_count, warmup_steps
-from phalanx.training.examples import demonstration_rows, pair_rows
-from phalanx.training.trainers import weight_correction
+from phalanx.training.examples import demonstration_rows, pair_rows, rated_rows
+from phalanx.training.pairs import weighted_loss
 from phalanx.types import Demonstration, Instruction, Member, Message, PreferencePair
 from tests.tiny import make_tokenizer
 
@@ -151,18 +152,48 @@ def test_warm_up_leaves_a_step(share, steps):
 
 
 def test_weighted_loss_is_the_closed_form():
-    """TRL's loss plus the correction against the formula written out with plain numbers."""
+    """Against the formula written out with plain numbers."""
     log_probs = torch.tensor(
         [[0.0, -1.0, -2.0], [0.0, -0.5, 0.0], [0.0, -3.0, -1.0], [0.0, -2.5, 0.0]]
     )
     mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 1, 1], [0, 1, 0]])
-    reference = torch.tensor([[-3.5, -3.0], [-0.25, -2.0]])
-    weight, beta, nll = torch.tensor([0.25, 1.75]), 0.4, 0.7
-    deltas = [(-3.0 + 3.5) - (-4.0 + 3.0), (-0.5 + 0.25) - (-2.5 + 2.0)]
-    per_pair = [math.log1p(math.exp(-beta * delta)) for delta in deltas]
-    plain = sum(per_pair) / 2 + nll * (3.0 + 0.5) / 3
-    wanted = (0.25 * per_pair[0] + 1.75 * per_pair[1]) / 2 + nll * (0.25 * 3.0 + 1.75 * 0.5) / 3
-    extra = weight_correction(log_probs, mask, reference, weight, beta, nll)
-    assert plain + extra.item() == pytest.approx(wanted, rel=1e-6)
+    losses, weight, nll = torch.tensor([0.6, 0.9]), torch.tensor([0.25, 1.75]), 0.7
+    of_pairs = (0.25 * 0.6 + 1.75 * 0.9) / 2
+    wanted = of_pairs + nll * (0.25 * 3.0 + 1.75 * 0.5) / 3
+    assert weighted_loss(losses, weight, log_probs, mask, nll).item() == pytest.approx(wanted)
+    assert weighted_loss(losses, weight, log_probs, mask, 0.0).item() == pytest.approx(of_pairs)
     ones = torch.ones(2)
-    assert weight_correction(log_probs, mask, reference, ones, beta, nll).item() == 0
+    assert weighted_loss(losses, ones, log_probs, mask, 0.0).item() == losses.mean().item()
+
+
+def test_probabilities_are_kept_where_the_loss_needs_them_and_asked_for_by_name():
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    known = pair(chosen_probability=0.75, rejected_probability=0.0)
+    (row,), _ = pair_rows(chat, ADA, [known], 500, probabilities=True)
+    assert row.probabilities == (0.75, 0.0)
+    (row,), _ = pair_rows(chat, ADA, [known], 500)
+    assert row.probabilities is None
+    for bad in (None, 1.5, -0.1, math.nan):
+        half = pair(chosen_probability=0.75, rejected_probability=bad)
+        with pytest.raises(TrainingError, match=r"ada: .*sppo needs .*p1\. Take"):
+            pair_rows(chat, ADA, [known, half], 500, probabilities=True)
+        # One that is dropped anyway needs none.
+        dropped = dataclasses.replace(half, drop="tie")
+        assert pair_rows(chat, ADA, [dropped], 500, probabilities=True) == ([], {"tie": 1})
+
+
+def test_rated_responses_without_an_advantage_teach_nothing_and_none_is_refused():
+    chat = ChatFormat(make_tokenizer(), "chatml")
+    shown = [
+        Demonstration("d1", "what is two", "lima", advantage=-0.5),
+        Demonstration("d2", "what is two", "rome", advantage=0.0),
+        Demonstration("d3", "what is two", " ", advantage=1.0),
+        Demonstration("d4", "what is two", "paris", drop="unscored"),
+    ]
+    (row,), dropped = rated_rows(chat, ADA, shown, 500)
+    assert (row.id, row.advantage) == ("d1", -0.5)
+    assert dropped == {"no_advantage": 1, "empty": 1, "unscored": 1}
+    assert 1 + sum(dropped.values()) == len(shown)
+    for bad in (None, math.nan, math.inf):
+        with pytest.raises(TrainingError, match=r"ada: the response 'd1' has the advantage"):
+            rated_rows(chat, ADA, [dataclasses.replace(shown[0], advantage=bad)], 500)

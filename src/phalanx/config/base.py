@@ -44,9 +44,9 @@ class OptimiserSettings(Section):
     warmup: Share = 0.1
     """Share of the optimiser steps spent warming up; never so long that nothing trains."""
     optimizer: Literal["adamw", "rmsprop"] = "adamw"
-    """AdamW, or RMSprop (SPIN and SPPO)."""
+    """AdamW, or RMSprop (SPIN and SPPO), which keeps one moment of the gradient."""
     weight_decay: float = Field(0.0, ge=0)
-    """Decoupled weight decay of AdamW."""
+    """Weight decay: decoupled from the gradient with AdamW, added to it with RMSprop."""
     epochs: int = Field(1, ge=1)
     """Passes over the examples."""
     batch_size: int = Field(8, ge=1)

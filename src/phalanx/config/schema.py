@@ -302,22 +302,31 @@ class TrainSettings(OptimiserSettings):
     ] = "auto"
     """What pairs are learned by. `auto`: the method's own, `sppo` for that method, else `sigmoid`
     (DPO, and SPIN's). `sppo` is the squared loss with the pairs' win probabilities; `simpo` and
-    `orpo` need no reference; the others are TRL's."""
+    `orpo` need no reference; the others are TRL's. `docs/methods/losses.md` has a table of them."""
     margin: float = Field(1.6, ge=0)
-    """SimPO's gamma, the margin that the chosen response is to have (`beta` is then 2 to 10)."""
+    """SimPO's gamma: the margin that the chosen response is to have, of `beta` times the mean
+    log-probability of a token (with a `beta` of 2 to 10)."""
     smoothing: Share = 0.0
-    """The share of pairs that `robust` and `exo_pair` take to be the wrong way round."""
+    """The share of pairs that `robust` (below 0.5) and `exo_pair` (above 0, such as 0.001) take to
+    be the wrong way round."""
     scope: Literal["all", "own"] = "all"
     """Learn from every duel's pair (the paper), or only from one's own duels."""
     beta: Positive = 0.1
-    """DPO's beta."""
+    """DPO's beta. SPPO's is 1 / eta (0.001), SimPO's scales mean log-probabilities (2 to 10), and
+    ORPO's is the weight of the odds beside the likelihood (its lambda)."""
     nll_weight: float = Field(0.0, ge=0)
-    """Weight of an added negative log-likelihood of the chosen response."""
+    """Weight of an added negative log-likelihood of the chosen response; `orpo` has one already."""
     reference: Literal["start", "initial"] = "start"
-    """DPO's reference: the member at the start of the iteration (the paper), or before the run."""
+    """The reference, where the loss has one: the member at the start of the iteration (the paper),
+    or before the run."""
     label_noise: Share = 0.0
     """Swap chosen and rejected with this chance: 0.5 is the random-winner control, and with
     `method: sft` plain supervised fine-tuning on the pool's own responses."""
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the loss is relative to a reference, whose log-probabilities it then needs."""
+        return self.loss not in ("simpo", "orpo")
 
 
 class EndpointSettings(Section):

@@ -23,6 +23,8 @@ SIGNALS = (
     "logps/chosen",
     "logps/rejected",
     "kl/chosen",
+    "kl",
+    "clip_ratio/region_mean",
     "length/chosen",
     "length/rejected",
     "length/completion",
@@ -30,7 +32,9 @@ SIGNALS = (
 )
 """Signals recorded a step, where the trainer has them. ``kl/chosen`` estimates the distance to the
 reference: the mean of log policy - log reference a token of the chosen responses, in nats.
-Rewards are TRL's: beta times the same difference, summed over a response."""
+Rewards are TRL's: beta times the same difference, summed over a response. SimPO and ORPO have no
+reference: their ``logps`` are means a token, and rewards are beta times these. Of GRPO: ``kl``,
+an estimate of the distance to the start a token, and the share of tokens whose ratio is clipped."""
 
 MAX_START_KL = 0.05
 """Nats a token that policy and reference may differ before the first step (rounding only)."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
-from phalanx.training.train import train_dpo, train_sft
+from phalanx.config.schema_rivals import GrpoSettings
+from phalanx.training.train import train_dpo, train_grpo, train_sft
 from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Pairs are learned by DPO (``settings`` is TrainSettings), demonstrations by SFT."""
+    """Pairs are learned by the loss of their TrainSettings, rated responses by GRPO (``settings``
+    is GrpoSettings), demonstrations by SFT."""
 
     member: Member
     examples: tuple[PreferencePair, ...] | tuple[Demonstration, ...]
@@ -51,4 +53,5 @@ class TrainJob:
                 initial_adapter=self.initial_adapter,
                 **common,
             )
-        return train_sft(weights, self.member, self.examples, self.settings, self.folder, **common)
+        learn = train_grpo if isinstance(self.settings, GrpoSettings) else train_sft
+        return learn(weights, self.member, self.examples, self.settings, self.folder, **common)

@@ -28,7 +28,7 @@ _answers: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 class Scorer:
     """Stands where TRL calls the model, and keeps the log-probabilities of the last call.
 
-    Called as TRL calls a model with its fused head; returns the same kind of output.
+    Called as TRL calls a model with its fused head; returns the same kind of ``outputs``.
     ``log_probs`` has shape (rows, tokens - 1) and is 0 where nothing is labelled. With
     ``pairs`` the rows are the chosen ones and then the rejected ones of the same prompts.
     """
@@ -40,6 +40,7 @@ class Scorer:
         takes = inspect.signature(type(base).forward).parameters
         self._compact = base.device.type == "cpu" and "logits_to_keep" in takes
         self._pairs = pairs and self._compact and "position_ids" in takes
+        self.outputs: Any
         self.log_probs: torch.Tensor
 
     def __call__(self, *, labels: torch.Tensor, fused_lm_head: bool = True, **inputs: Any) -> Any:
@@ -51,7 +52,7 @@ class Scorer:
             outputs = _score_pairs(self._model, labels, inputs)
         else:
             outputs = _score_columns(self._model, labels, columns, inputs)
-        self.log_probs = outputs.log_probs
+        self.outputs, self.log_probs = outputs, outputs.log_probs
         return outputs
 
 
@@ -95,7 +96,7 @@ def _same_when_packed(base: Any) -> bool:
                 return False  # it takes no mask of our own: that is the answer
     finally:
         base.train(training)
-    limit = _SAME if base.dtype == torch.float32 else _SAME_HALF
+    limit = _SAME_HALF if base.dtype.itemsize < 4 else _SAME
     return bool((alone - packed).abs().max() <= limit)
 
 
@@ -147,7 +148,7 @@ def _score_pairs(model: Any, labels: torch.Tensor, inputs: dict[str, Any]) -> An
     row = pair % count
     offset = torch.where(pair < count, 0, first.sum(dim=1)[row])
     source = torch.where(column < prompt[row], column, column + offset)
-    return _output(logits[row, source - start].float(), targets, mask)
+    return _output(_precise(logits[row, source - start]), targets, mask)
 
 
 def _as_the_model_wants(model: Any, visible: torch.Tensor) -> torch.Tensor:
@@ -167,7 +168,12 @@ def _score_columns(
     logits = model(**inputs, logits_to_keep=columns).logits
     targets = labels[:, 1:]
     mask = targets != -100
-    return _output(logits[mask[:, columns]].float(), targets, mask)
+    return _output(_precise(logits[mask[:, columns]]), targets, mask)
+
+
+def _precise(logits: torch.Tensor) -> torch.Tensor:
+    """In float32 at least."""
+    return logits.float() if logits.itemsize < 4 else logits
 
 
 def _output(logits: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> Any:

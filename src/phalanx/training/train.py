@@ -15,11 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
+from phalanx.config.schema_rivals import GrpoSettings
 from phalanx.errors import ConfigError, TrainingError
 from phalanx.identity import content_id
 from phalanx.training.batches import plan_batches
-from phalanx.training.examples import DemonstrationRow, PairRow, demonstration_rows, pair_rows
+from phalanx.training.examples import (
+    DemonstrationRow,
+    PairRow,
+    demonstration_rows,
+    pair_rows,
+    rated_rows,
+)
 from phalanx.training.health import Watch
+from phalanx.training.pairs import pair_trainer
+from phalanx.training.rated import rated_trainer
 from phalanx.training.saving import (
     copy_adapter,
     finished,
@@ -31,7 +40,7 @@ from phalanx.training.saving import (
     write_manifest,
 )
 from phalanx.training.traces import own_randomness, silence, untouched
-from phalanx.training.trainers import Setup, demonstration_trainer, pair_trainer
+from phalanx.training.trainers import Setup, demonstration_trainer
 from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
 from phalanx.weights.adapters import adapter_hash, resolve_adapter
 
@@ -69,22 +78,22 @@ def train_dpo(
     initial_adapter: str | None = None,
     progress: Progress | None = None,
 ) -> TrainResult:
-    """Direct preference optimisation (arXiv 2305.18290) of the member on the pairs.
+    """Preference optimisation of the member on the pairs, by ``settings.loss``.
 
-    The reference is the member as it is given, or, with ``settings.reference`` ``initial``, its
-    base with ``initial_adapter`` (None: the bare base). ``settings.label_noise`` is the caller's.
+    ``auto`` and ``sigmoid`` are direct preference optimisation (arXiv 2305.18290); with pairs of
+    given answers and the member's own ones, that is SPIN's loss (arXiv 2401.01335). The reference,
+    where the loss has one, is the member as it is given, or, with ``settings.reference``
+    ``initial``, its base with ``initial_adapter`` (None: the bare base).
+    ``settings.label_noise`` is the caller's.
     With no usable pair the member comes back as a new version with the weights that it had. With
     ``settings.weights`` ``full`` the new version has ``folder`` as its base, and no adapter.
 
     Raises :class:`TrainingError` when a loss or gradient is not finite (naming the pairs), when
-    nothing changed, or when ``folder`` holds something else; the member then stays as it was.
-    Raises :class:`ConfigError` for ``reference`` ``initial`` with ``weights`` ``full``.
+    nothing changed, when a pair lacks what the loss needs, or when ``folder`` holds something else;
+    the member then stays as it was. Raises :class:`ConfigError` for ``reference`` ``initial`` with
+    ``weights`` ``full`` or a loss without a reference.
     """
-    if settings.is_full and settings.reference == "initial":
-        raise ConfigError(
-            f"{member.name}: train.reference: initial needs a second model in memory where all "
-            "weights are trained; set train.reference: start, or train.weights: lora"
-        )
+    _check_reference(member, settings)
     job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress)
     reference = None
     if settings.reference == "initial":
@@ -94,14 +103,20 @@ def train_dpo(
     if stored is not None:
         return stored
     rows, dropped = pair_rows(
-        weights.chat(member), member, pairs, _longest(job), settings.max_prompt_length
+        weights.chat(member),
+        member,
+        pairs,
+        _longest(job),
+        settings.max_prompt_length,
+        probabilities=settings.loss == "sppo",
     )
 
     def make(setup: Setup, num_first: int) -> Trainer:
         trainer = pair_trainer(setup, rows, settings)
         if settings.reference == "initial":  # an adapter, as checked above
             _put_reference(setup.model, initial_adapter, member)
-        trainer.collect_reference(setup.batches[:num_first])
+        if settings.has_reference:
+            trainer.collect_reference(setup.batches[:num_first])
         return trainer
 
     return _train(job, key, rows, dropped, make)
@@ -135,6 +150,56 @@ def train_sft(
         return demonstration_trainer(setup, rows, settings)
 
     return _train(job, key, rows, dropped, make)
+
+
+def train_grpo(
+    weights: Weights,
+    member: Member,
+    rated: Sequence[Demonstration],
+    settings: GrpoSettings,
+    folder: Path,
+    *,
+    seed: int,
+    version: int,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Group-relative policy optimisation (arXiv 2402.03300) of the member on rated responses.
+
+    Each response has an ``advantage``, which is the method's: no groups are formed here. Responses
+    with an advantage of 0 are counted as ``no_advantage``. The ratio of probabilities is that to
+    the member at the start, which wrote them, and so is the distance with ``settings.kl``.
+
+    Raises :class:`TrainingError` as :func:`train_dpo` does, and for a response without an
+    advantage.
+    """
+    job = _Job("grpo", weights, member, settings, Path(folder), seed, version, progress)
+    key = _key(job, rated, None)
+    stored = finished(job.folder, key, member, version)
+    if stored is not None:
+        return stored
+    rows, dropped = rated_rows(
+        weights.chat(member), member, rated, _longest(job), settings.max_prompt_length
+    )
+
+    def make(setup: Setup, num_first: int) -> Trainer:
+        return rated_trainer(setup, rows, settings, num_first)
+
+    return _train(job, key, rows, dropped, make)
+
+
+def _check_reference(member: Member, settings: TrainSettings) -> None:
+    if settings.reference == "start":
+        return
+    if not settings.has_reference:
+        raise ConfigError(
+            f"{member.name}: train.reference: initial has no use with train.loss: {settings.loss}, "
+            "which has no reference; set train.reference: start"
+        )
+    if settings.is_full:
+        raise ConfigError(
+            f"{member.name}: train.reference: initial needs a second model in memory where all "
+            "weights are trained; set train.reference: start, or train.weights: lora"
+        )
 
 
 def _train(
@@ -214,7 +279,10 @@ def _run(
 
 def _starts_at_reference(job: _Job, model: PeftModel | PreTrainedModel) -> bool:
     """Whether policy and reference must agree before the first step."""
-    if getattr(job.settings, "reference", "") != "start":
+    settings = job.settings
+    if not isinstance(settings, TrainSettings) or not settings.has_reference:
+        return False
+    if settings.reference != "start":
         return False
     return job.settings.is_full or not model.peft_config["default"].lora_dropout
 
