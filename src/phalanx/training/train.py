@@ -274,7 +274,15 @@ def _run(
         if job.progress is not None:
             job.progress.finish()
     what = "weights_change" if job.settings.is_full else "adapter_change"
-    return watch.steps, {**_summary(watch.steps), what: change}
+    tokens = float(sum(_num_tokens(rows[number]) for batch in batches for number in batch))
+    return watch.steps, {**_summary(watch.steps), what: change, "tokens": tokens}
+
+
+def _num_tokens(row: PairRow | DemonstrationRow) -> int:
+    """Tokens of all texts of a row, the prompt with each of them."""
+    if isinstance(row, PairRow):
+        return 2 * len(row.prompt_ids) + len(row.chosen_ids) + len(row.rejected_ids)
+    return row.length
 
 
 def _starts_at_reference(job: _Job, model: PeftModel | PreTrainedModel) -> bool:
