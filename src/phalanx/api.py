@@ -31,6 +31,7 @@ from phalanx.measuring.judges import judge_bench as test_judges
 from phalanx.measuring.judges_wanted import wanted_bench
 from phalanx.measuring.wanted import wanted
 from phalanx.measuring.work import measure_subjects
+from phalanx.methods import METHODS
 from phalanx.mixing import mix_file
 from phalanx.plan import content_faults
 from phalanx.report.facts import RunFacts, gather
@@ -51,6 +52,7 @@ __all__ = [
     "Run",
     "judge",
     "judge_bench",
+    "list_methods",
     "load_config",
     "measure",
     "mix",
@@ -165,6 +167,18 @@ def default_folder(source: Path | str, config: Config) -> Path:
         return Path(config.output)
     name = str(source).removeprefix("preset:")
     return Path("runs") / Path(name).stem
+
+
+def list_methods() -> list[dict[str, str]]:
+    """What ``method`` of a configuration may be: ``name``, ``kind``, ``title``, ``paper`` of each.
+
+    >>> list_methods()[0]["name"]
+    'sparta'
+    """
+    return [
+        {"name": name, "kind": method.kind, "title": method.title, "paper": method.paper}
+        for name, method in METHODS.items()
+    ]
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phalanx.config.mixing import students_of, teachers_of
+from phalanx.config.mixing import also_measured
 from phalanx.config.schema import Config, MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Duel, Member
@@ -97,12 +97,9 @@ def learners(members: Sequence[Member]) -> tuple[Member, ...]:
 def measured(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
     """Members that evaluation measures, in pool order.
 
-    With ``moaa`` these are the contestants, and the mixture's members and the students whatever
-    their roles: results are compared with the best teacher, so none may be missing.
+    These are the contestants, and :func:`phalanx.config.mixing.also_measured`.
     """
-    also: set[str] = set()
-    if config.method == "moaa":
-        also = {*teachers_of(config), *(student.name for student in students_of(config))}
+    also = also_measured(config)
     return tuple(m for m in members if "contest" in m.roles or m.name in also)
 
 

@@ -1,10 +1,13 @@
 """The command ``phalanx``. Each verb is a few lines over the Python API.
 
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
-measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``.
+measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
+``methods`` lists what a run can do.
 """
 
-from phalanx.cli import asking, judging, measuring, reproducing, runs, search
+from phalanx.cli import asking, judging, measuring, methods, reproducing, runs, search
 from phalanx.cli.base import app, main
 
-__all__ = ["app", "asking", "judging", "main", "measuring", "reproducing", "runs", "search"]
+__all__ = [
+    "app", "asking", "judging", "main", "measuring", "methods", "reproducing", "runs", "search",
+]  # fmt: skip

@@ -76,9 +76,9 @@ def also_measured(config: Config) -> frozenset[str]:
     """Names of those that a run measures whatever their roles, beside the contestants.
 
     With ``moaa`` the mixture's members and the students, since results are compared with the best
-    teacher; with every other method but duels whoever learns.
+    teacher; with the other methods that train whoever learns.
     """
-    if config.method == "sparta":
+    if config.method in ("sparta", MIXTURE, "frozen", *TOGETHER):
         return frozenset()
     if config.method == "moaa":
         students = (student.name for student in students_of(config))
@@ -135,3 +135,17 @@ def rewriter_of(config: Config) -> str:
 def ranker_of(config: Config) -> str:
     """Who ranks the teachers' answers: a member's name, or :data:`MOA`."""
     return config.moaa.ranker or config.mixture.aggregator
+
+
+def debaters_of(config: Config) -> tuple[str, ...]:
+    """Names of those that debate: those that are named, or every contestant."""
+    every = [m.name for m in pool_settings(config) if "contest" in m.roles]
+    return tuple(config.debate.debaters or every)
+
+
+def critics_of(config: Config) -> tuple[str, ...]:
+    """Names of the learners that learn to revise (``multiagent``); the other learners learn to
+    answer first. Where none is named, every second learner of the debate."""
+    learners = {m.name for m in pool_settings(config) if "learn" in m.roles}
+    debating = [name for name in dict.fromkeys(debaters_of(config)) if name in learners]
+    return tuple(config.multiagent.critics or debating[1::2])

@@ -31,7 +31,7 @@ from phalanx.config.rules_tasks import check_tasks
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
-from phalanx.config.uses import trains, wanted_of
+from phalanx.config.uses import USES, trains
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
 """Bases that need no download, and their number of parameters."""
@@ -365,7 +365,7 @@ def _learners(config: Config) -> Iterator[Fault]:
 def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
     settings = config.instructions
     path: Path = ("instructions", "source")
-    if not settings.source and config.method != "moaa" and wanted_of(config, 1) is None:
+    if not settings.source and "instructions" not in USES[config.method]:
         return  # the method asks for none
     if not settings.source:
         text = "names no instructions; expected a JSONL, CSV or Parquet file, hub:org/name, or "

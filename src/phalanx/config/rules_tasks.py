@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
-from phalanx.config.mixing import MIXTURE, pool_settings, students_of, teachers_of
+from phalanx.config.mixing import MIXTURE, also_measured, pool_settings
 from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config, MemberSettings, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
@@ -79,9 +79,7 @@ def _by_likelihood(config: Config, task: TaskSettings, path: Path) -> Iterator[F
 
 def _measured(config: Config) -> list[MemberSettings]:
     """Whoever a run measures; see :func:`phalanx.pool.measured`."""
-    also: set[str] = set()
-    if config.method == "moaa":
-        also = {*teachers_of(config), *(student.name for student in students_of(config))}
+    also = also_measured(config)
     return [m for m in pool_settings(config) if "contest" in m.roles or m.name in also]
 
 

@@ -8,6 +8,7 @@ from phalanx.config.faults import Fault
 from phalanx.config.keys import Path
 from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config, OptimiserSettings, SftSettings, TrainSettings
+from phalanx.config.uses import sections_learned
 
 PROMPT_ROOM = 64
 """Tokens that a short prompt takes; only used to warn."""
@@ -71,9 +72,7 @@ def check_whole(config: Config) -> Iterator[Fault]:
             "use weights: lora, or serve: here"
         )
         yield Fault(path, text)
-    paired = (
-        config.train.method == "dpo" if config.method == "sparta" else "dpo" in config.moaa.stages
-    )
+    paired = "train" in sections_learned(config)
     in_run = any(path[0] != "pool" for path, _ in whole)
     if paired and in_run and config.train.reference == "initial":
         text = (
@@ -95,13 +94,9 @@ def _trained_whole(config: Config) -> list[tuple[Path, list[str]]]:
     recruit, found = config.pool.recruit, list[tuple[Path, list[str]]]()
     if recruit and recruit.train.is_full:
         found.append((("pool", "recruit", "train", "weights"), list(recruit.specialists)))
-    if config.train.method == "none":
-        return found
-    stages: list[str] = [config.train.method]
     if config.method == "moaa":
-        stages, members = config.moaa.stages, [student.name for student in students_of(config)]
-    if "sft" in stages and config.sft.is_full:
-        found.append((("sft", "weights"), members))
-    if "dpo" in stages and config.train.is_full:
-        found.append((("train", "weights"), members))
+        members = [student.name for student in students_of(config)]
+    for section in sections_learned(config):
+        if getattr(config, section).is_full:
+            found.append(((section, "weights"), members))
     return found

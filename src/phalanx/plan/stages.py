@@ -30,6 +30,7 @@ from phalanx.config.mixing import (
 )
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.config.staging import joining, lesson, stage_of
+from phalanx.config.uses import ANSWERING
 from phalanx.plan.rounds import (
     USUAL_SHARE,
     Demand,
@@ -64,11 +65,15 @@ def rounds_of(
 ) -> tuple[Round, ...]:
     """The rounds of a run, by its method. ``turns``: user turns of an instruction, on average.
 
-    ``available``: how many instructions there are, where that is known: a stage of moaa takes none
-    of them twice.
+    ``available``: how many instructions there are, where that is known: all but duels take none
+    of them twice in an iteration.
     """
-    if config.method != "moaa":
+    if config.method == "sparta":
         return duel_rounds(config, members, instruction_tokens)
+    if config.method != "moaa":
+        from phalanx.plan.rehearsal import rehearsed_rounds  # it loads every method
+
+        return rehearsed_rounds(config, members, instruction_tokens, available)
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for number in range(1, config.iterations + 1):
         kind = stage_of(config, number).kind
@@ -379,6 +384,13 @@ def measuring_of(
             demands += mixing(config, layers, items, both, most, "evaluate ", first=sorted(new))
         writer = config.mixture.aggregator
         written[writer] = written.get(writer, 0) + judged * (1 + len(again))
+    if config.method in ANSWERING:
+        from phalanx.plan.rehearsal import answering_demands
+
+        together = answering_demands(config, members, instruction_tokens, items)
+        demands += together
+        # Whose words the answer will be is not known: nobody may be a judge of theirs.
+        written[""] = judged
     for judge in dict.fromkeys(config.evaluate.judges) if judged else ():
         asked = sum(count for name, count in written.items() if name != judge)
         demands.append(grading(config, judge, asked, instruction_tokens))
@@ -403,13 +415,18 @@ def _measured(config: Config) -> list[int]:
 
 def _new_versions(config: Config, member: Member, learning: set[str]) -> int:
     """How often a member is measured as somebody new, after the start."""
-    if config.method != "moaa":  # duels: at most
+    if config.method == "sparta":  # at most
         return 0 if member.engine == "openai" else len(_measured(config))
     if member.name not in learning:
         return 0
+    lesson_of = lesson
+    if config.method != "moaa":
+        from phalanx.methods import METHODS
+
+        lesson_of = METHODS[config.method].lesson
     versions, count = [0], 0
     for number in range(1, config.iterations + 1):
-        count += bool(lesson(config, number, member.name))
+        count += bool(lesson_of(config, number, member.name))
         versions.append(count)
     return len({versions[number] for number in _measured(config)} - {0})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from phalanx.config.faults import Fault
 from phalanx.config.schema import Config
+from phalanx.config.uses import sections_learned
 from phalanx.plan.machines import CARDS, GB, Machine, in_words
 from phalanx.plan.memory import BasePlan, bases_of, longest_request
 from phalanx.plan.placement import Placement, Wave, place
@@ -183,7 +184,9 @@ def _candidates(question: Question, wave: Wave) -> Iterator[tuple[str, Question]
 
 def _section(question: Question, wave: Wave) -> str:
     """The section of the configuration that says how a phase trains, or ""."""
-    return {"tune": "sft", "train": question.config.pair_section}.get(wave.phase, "")
+    learned = sections_learned(question.config)
+    last = next((name for name in learned if name != "sft"), question.config.pair_section)
+    return {"tune": "sft", "train": last}.get(wave.phase, "")
 
 
 def _other_weights(question: Question, wave: Wave) -> Iterator[tuple[str, Question]]:

@@ -12,6 +12,7 @@ from math import ceil
 
 from phalanx.config.mixing import students_of
 from phalanx.config.schema import Config
+from phalanx.config.uses import trains
 from phalanx.plan.rounds import (
     USUAL_SHARE,
     VERDICT_TOKENS,
@@ -77,7 +78,7 @@ def asked_of(config: Config, members: Sequence[Member]) -> dict[str, Asked]:
 
 def trained(config: Config, members: Sequence[Member]) -> tuple[Member, ...]:
     """Members that learn: those with the role whose weights are here; with moaa, students."""
-    if config.train.method == "none":
+    if config.train.method == "none" or not trains(config):
         return ()
     able = tuple(member for member in learners(members) if member.engine in TRAINABLE)
     if config.method != "moaa":
