@@ -285,21 +285,9 @@ class TrainSettings(OptimiserSettings):
     """`sft` learns the chosen responses alone, by the settings of the section `sft` (rejection
     sampling; for duels). `none` stops after the pairs: a preference data set and no training."""
     loss: Literal[
-        "auto",
-        "sigmoid",
-        "sppo",
-        "simpo",
-        "sppo_hard",
-        "ipo",
-        "hinge",
-        "robust",
-        "exo_pair",
-        "nca_pair",
-        "apo_zero",
-        "apo_down",
-        "sigmoid_norm",
-        "orpo",
-    ] = "auto"
+        "auto", "sigmoid", "sppo", "simpo", "sppo_hard", "ipo", "hinge", "robust", "exo_pair",
+        "nca_pair", "apo_zero", "apo_down", "sigmoid_norm", "orpo",
+    ] = "auto"  # fmt: skip
     """What pairs are learned by. `auto`: the method's own, `sppo` for that method, else `sigmoid`
     (DPO, and SPIN's). `sppo` is the squared loss with the pairs' win probabilities; `simpo` and
     `orpo` need no reference; the others are TRL's. `docs/methods/losses.md` has a table of them."""

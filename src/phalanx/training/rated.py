@@ -118,10 +118,7 @@ def _rated_class() -> type:
                 "num_items_in_batch": self._items(mask),
             }
             if self.start:
-                stored = torch.cat([self.start[row] for row in batch["row"].tolist()])
-                stored = stored.to(ids.device)
-                start = stored.new_zeros(mask.shape)
-                start[mask.bool()] = stored
+                start = _in_place([self.start[row] for row in batch["row"].tolist()], mask)
                 inputs["old_per_token_logps"] = inputs["ref_per_token_logps"] = start
             noted = self._metrics["train"]
             noted["length/completion"].append(mask.sum(dim=1).float().mean().item())
@@ -156,6 +153,16 @@ def _rated_class() -> type:
             )
 
     return RatedTrainer
+
+
+def _in_place(values: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+    """The values of each row where its mask is set, and 0 elsewhere."""
+    import torch
+
+    together = torch.cat(values).to(mask.device)
+    placed = together.new_zeros(mask.shape)
+    placed[mask.bool()] = together
+    return placed
 
 
 def _padded(examples: list[dict[str, Any]]) -> dict[str, Any]:
