@@ -316,7 +316,7 @@ def answering_demands(
 
 def _name(first: int, count: int) -> str:
     last = first + count - 1
-    return f"iteration {first}" if count == 1 else f"iterations {first} to {last}"
+    return f"iteration {first}" if count == 1 else f"{first} to {last}, each"
 
 
 # Requests ----------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
-"""The plan of a run of moaa in words: who mixes, what each stage asks, and of whom."""
+"""The plan of a run that is no duels in words: who takes part, what is asked, and of whom."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -15,6 +18,7 @@ from phalanx.config.mixing import (
     students_of,
     verdict_of,
 )
+from phalanx.config.uses import trains
 from phalanx.plan.make import Plan
 from phalanx.plan.rounds import Demand, Round, all_demands
 
@@ -29,7 +33,9 @@ PURPOSES = {
     "verdict": "verdicts",
     "judge": "requests to judges and reward models",
 }
-"""In the order in which they come."""
+"""In the order in which they come in moaa; other methods name theirs."""
+_RESPONSES = {"sample": "responses", "judge": "requests to judges and reward models"}
+"""The same in other methods."""
 
 
 def who_mixes(plan: Plan) -> list[str]:
@@ -61,9 +67,30 @@ def who_mixes(plan: Plan) -> list[str]:
     return lines
 
 
+def who_learns(plan: Plan) -> list[str]:
+    """The method and its learners, or who answers together."""
+    from phalanx.methods import METHODS  # all of them, which takes a while
+
+    method = METHODS[plan.config.method]
+    lines = [f"{plan.config.method}: {method.title}"]
+    if trains(plan.config):
+        lines.append(f"Learners: {', '.join(plan.learners) or 'nobody'}")
+    else:
+        lines.append(f"Measured: {', '.join(plan.contestants)}")
+    judging = {d.member for _, d in all_demands(plan.rounds) if d.purpose == "judge"}
+    if judging:
+        lines.append(f"Judges: {', '.join(name for name in plan.judges if name in judging)}")
+    return lines
+
+
 def stage_tables(plan: Plan) -> list[RenderableType]:
-    """Requests and training of each kind of stage, and everything that is asked of each member."""
-    return [_work(plan), Text(""), _members(plan)]
+    """Requests and training of each kind of stage, and everything that is asked of each member.
+
+    Of a method that only answers: all that it is measured with.
+    """
+    if not trains(plan.config):
+        return [_measuring(plan), Text(""), _members([(1, one) for one in plan.measuring])]
+    return [_work(plan), Text(""), _members(all_demands(plan.rounds))]
 
 
 def _table(title: str, headings: list[str]) -> Table:
@@ -76,10 +103,12 @@ def _table(title: str, headings: list[str]) -> Table:
 
 def _work(plan: Plan) -> Table:
     rounds = plan.rounds
-    headings = [f"{one.name}{f' (x{one.count})' if one.count > 1 else ''}" for one in rounds]
-    table = _table("Work", [*headings, f"all {plan.iterations} stages"])
+    mixes = plan.config.method == "moaa"
+    kind = "stages" if mixes else "iterations"
+    headings = [_heading(one, mixes) for one in rounds]
+    table = _table("Work", [*headings, f"all {plan.iterations} {kind}"])
     rows = [("instructions", [float(one.instructions) for one in rounds])]
-    for purpose, words in PURPOSES.items():
+    for purpose, words in _purposes(plan).items():
         rows.append((words, [_requests(one, purpose) for one in rounds]))
     rows.append(("tokens read, at most", [_tokens(one, "read") for one in rounds]))
     rows.append(("tokens written, at most", [_tokens(one, "written") for one in rounds]))
@@ -99,6 +128,35 @@ def _work(plan: Plan) -> Table:
     return table
 
 
+def _heading(one: Round, mixes: bool) -> str:
+    if mixes:
+        return f"{one.name} (x{one.count})" if one.count > 1 else one.name
+    return one.name or "an iteration"
+
+
+def _purposes(plan: Plan) -> dict[str, str]:
+    """Purpose -> its words; a purpose that has none is said as methods name it."""
+    if plan.config.method == "moaa":
+        return PURPOSES
+    asked = dict.fromkeys(demand.purpose for _, demand in all_demands(plan.rounds))
+    known = PURPOSES | _RESPONSES
+    return {purpose: known.get(purpose, f"requests: {purpose.replace('_', ' ')}") for purpose in asked}
+
+
+def _measuring(plan: Plan) -> Table:
+    """What is asked to measure the members, and then all of them together, by phase."""
+    table = _table("Work", ["requests", "tokens read, at most", "tokens written, at most"])
+    sums: dict[str, list[float]] = {}
+    for demand in plan.measuring:
+        total = sums.setdefault(demand.when, [0.0, 0.0, 0.0])
+        for place, amount in enumerate(_amounts(demand)):
+            total[place] += amount
+    for phase, total in sums.items():
+        words = "members, each alone" if phase == "evaluate" else phase
+        table.add_row(words, *(f"{ceil(round(amount, 6)):,}" for amount in total))
+    return table
+
+
 def _requests(one: Round, purpose: str) -> float:
     return sum(demand.requests for demand in one.demands if demand.purpose == purpose)
 
@@ -107,11 +165,11 @@ def _tokens(one: Round, which: str) -> float:
     return sum(demand.requests * getattr(demand, which) for demand in one.demands)
 
 
-def _members(plan: Plan) -> Table:
-    """Every member's requests and tokens in the whole run, without evaluation."""
+def _members(demands: Iterable[tuple[int, Demand]]) -> Table:
+    """Every member's requests and tokens in the whole run; where it trains, without evaluation."""
     table = _table("Asked of each member", ["requests", "tokens read", "written, at most"])
     sums: dict[str, list[float]] = {}
-    for times, demand in all_demands(plan.rounds):
+    for times, demand in demands:
         total = sums.setdefault(demand.member, [0.0, 0.0, 0.0])
         for place, amount in enumerate(_amounts(demand)):
             total[place] += times * amount

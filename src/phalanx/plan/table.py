@@ -6,10 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.config.uses import USES
 from phalanx.plan.make import Plan
 from phalanx.plan.rounds import VERDICT_TOKENS
 from phalanx.plan.speed import RoundTimes
-from phalanx.plan.stages_table import stage_tables, who_mixes
+from phalanx.plan.stages_table import stage_tables, who_learns, who_mixes
 from phalanx.plan.where import behind, where
 from phalanx.plan.work import Work
 
@@ -31,13 +32,16 @@ def render(plan: Plan) -> RenderableType:
 
 
 def _who(plan: Plan) -> Text:
-    lines = who_mixes(plan) if plan.work is None else _who_duels(plan)
+    kinds = {"sparta": _who_duels, "moaa": who_mixes}
+    lines = kinds.get(plan.config.method, who_learns)(plan)
     if plan.recruits:
         lines.append(
             f"Recruits to make first: {', '.join(plan.recruits)} "
             f"({plan.recruit_examples:,} demonstrations)"
         )
     found = plan.instructions
+    if "instructions" not in USES[plan.config.method]:
+        return Text("\n".join(lines))
     count = "" if found.count is None else f"{found.count:,}, "
     turns = f", {found.turns:.1f} user turns each" if found.turns > 1 else ""
     each = "a turn" if turns else "each"
