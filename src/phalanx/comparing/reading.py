@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from operator import eq
 from pathlib import Path
 
 from phalanx.asking import stored_config
 from phalanx.collective.voting import shared_vote
+from phalanx.comparing.budget import Use, shared_in_all, spent
 from phalanx.comparing.spec import Arm
 from phalanx.config.schema import Config
 from phalanx.errors import LedgerError
@@ -23,11 +24,17 @@ from phalanx.tasks.items import is_voted
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What a run took in all, what is shared with other arms included; ``money`` by the endpoints'
-    prices. ``labels_right`` of ``labels_decidable`` pairs prefer the right response, where exactly
-    one is right and the instruction's answer is known."""
+class Used(Use):
+    """What a run took: what counts for budgets (:class:`Use`), and in all, what other arms had
+    answered included.
 
+    ``shared_in_all`` are the requests that those had; ``money`` is by the endpoints' prices.
+    ``labels_right`` of ``labels_decidable`` pairs prefer the right response, where exactly one is
+    right and the instruction's answer is known.
+    """
+
+    requests: int = 0
+    shared_in_all: int = 0
     tokens_read: int = 0
     tokens_written: int = 0
     seconds: float = 0.0
@@ -73,9 +80,10 @@ class Reading:
 
     def best(self, number: int) -> str:
         """The member that is best on dev items after an iteration; the first of equals."""
-        return max(
-            self.members, key=lambda name: macro(self.table.of(number, name, "dev"), self.domain)
-        )
+        levels = {
+            name: macro(self.table.of(number, name, "dev"), self.domain) for name in self.members
+        }
+        return max(levels, key=lambda name: round(levels[name], 9))  # equals in spite of rounding
 
     def of_best(self, number: int) -> Scores:
         """Test scores of the member that is best on dev items."""
@@ -195,6 +203,9 @@ def _used(ledger: Ledger, config: Config) -> Used:
         round(one.get("label_accuracy", 0) * n) for one, n in zip(metrics, decidable, strict=True)
     ]
     return Used(
+        **asdict(spent(ledger)),
+        requests=ledger.count("responses"),
+        shared_in_all=shared_in_all(ledger),
         tokens_read=read,
         tokens_written=written,
         seconds=ledger.query("SELECT total(seconds) AS n FROM phases")[0]["n"],

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from phalanx.comparing.budget import Budget
 from phalanx.comparing.reading import Reading, Used, read_arm, same_items, unfinished
-from phalanx.comparing.spec import Arm
+from phalanx.comparing.spec import FROZEN, Arm
 from phalanx.errors import LedgerError
 from phalanx.methods.method import Kind
 from phalanx.report.scores import Item, Scores, macro, weighted
-from phalanx.statistics import Interval, clustered_mean, found_with, holm
+from phalanx.statistics import Interval, Mean, clustered_mean, found_with, holm
 from phalanx.statistics.paired import ALPHA
-
-FROZEN = "frozen"
-"""The way in which nobody trains: its best member is the best initial one."""
 
 Triple = tuple[Mapping[Item, str], Scores, Scores]
 """(item -> domain, scores before, scores after) of one seed."""
@@ -105,7 +103,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Findings:
     """All ways in their order. ``against`` are those with whom the others are compared."""
 
     rows: tuple[Row, ...]
@@ -117,9 +115,20 @@ class Comparison:
     domains: tuple[str, ...]
     fixed_items: bool
     """Whether all seeds have the same test items."""
+    budget: dict[str, int]
+    """Quantity -> its amount; empty where there is none."""
+
+    def share(self, row: Row) -> float | None:
+        """What a way used of the budget; None without one, and for the way that does nothing."""
+        if not self.budget or row.kind == "none":
+            return None
+        ((quantity, amount),) = self.budget.items()
+        return row.used[quantity] / amount
 
 
-def tabulate(arms: Sequence[Arm], against: Sequence[str] = (FROZEN,)) -> Comparison:
+def tabulate(
+    arms: Sequence[Arm], against: Sequence[str] = (FROZEN,), budget: Budget | None = None
+) -> Findings:
     """The comparison of all arms that are finished; the others are named.
 
     Raises LedgerError where a run cannot be read, or arms of a seed were measured on other items.
@@ -140,7 +149,7 @@ def tabulate(arms: Sequence[Arm], against: Sequence[str] = (FROZEN,)) -> Compari
     present = {name: way for name, way in ways.items() if way}
     differences = {name: _compared(present, name) for name in against if name in present}
     some = next(iter(found.values()), None)
-    return Comparison(
+    return Findings(
         rows=tuple(_row(name, way, differences) for name, way in present.items()),
         against=tuple(against),
         seeds=tuple(dict.fromkeys(arm.seed for arm in arms)),
@@ -149,6 +158,7 @@ def tabulate(arms: Sequence[Arm], against: Sequence[str] = (FROZEN,)) -> Compari
         num_test=len(some.headline) if some else 0,
         domains=some.table.domains if some else (),
         fixed_items=same_items(list(found.values())),
+        budget={budget.quantity: budget.amount} if budget else {},
     )
 
 
@@ -198,13 +208,18 @@ def difference(triples: Sequence[Triple]) -> Difference:
         value=sum(by_seed) / len(by_seed),
         by_seed=by_seed,
         num_items=len(set(items)),
-        items=over_items.interval if over_items else None,
-        seeds=over_seeds.interval if over_seeds else None,
+        items=_spread(over_items),
+        seeds=_spread(over_seeds),
         p_items=over_items.pvalue if over_items else None,
         p_seeds=over_seeds.pvalue if over_seeds else None,
         error=over_items.error if over_items else None,
         alike=not any(value for row in rows for value in row.values()),
     )
+
+
+def _spread(mean: Mean | None) -> Interval | None:
+    """The interval; None where all are alike, which shows no spread and proves none."""
+    return mean.interval if mean and mean.interval.high - mean.interval.low > 1e-12 else None
 
 
 def adjusted(found: Sequence[Difference]) -> list[Difference]:
