@@ -22,7 +22,7 @@ from phalanx.config.mixing import named, proposers_of
 from phalanx.config.schema import Config, MixtureSettings
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json, derive_seed, joined_id, joined_seed, messages_json
-from phalanx.types import Ask, Member, Message, Request, Response
+from phalanx.types import Ask, Member, Message, Request, Response, Sampling
 
 TEMPLATE = "aggregate"
 
@@ -221,6 +221,24 @@ def mix(
     ]
     replies = iter(ask(f"{lead}aggregate", requests) if requests else [])
     return [_mixed(course, None if course.reason else next(replies)) for course in courses]
+
+
+def mix_as(
+    conversations: Sequence[Sequence[Message]],
+    mixture: Mixture,
+    ask: Ask,
+    want: Sampling,
+    *,
+    place: tuple,
+    phase: str = "",
+) -> list[Mixed]:
+    """:func:`mix`, with the last answer written as ``want`` says: as members write theirs where
+    both are measured. Proposers write by their own settings."""
+    given = {key: getattr(want, key) for key in ("temperature", "top_p", "top_k", "max_new_tokens")}
+    settings = mixture.settings
+    last = settings.aggregate.model_copy(update=given)
+    settings = settings.model_copy(update={"aggregate": last})
+    return mix(conversations, replace(mixture, settings=settings), ask, place=place, phase=phase)
 
 
 def _told(

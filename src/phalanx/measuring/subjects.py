@@ -13,7 +13,7 @@ from typing import Literal
 from phalanx import pool
 from phalanx.asking import Asking
 from phalanx.collective.choosing import Chosen, Group, candidate, choose, shown_to_judges
-from phalanx.collective.mixture import Mixture, answer_request, mix
+from phalanx.collective.mixture import Mixture, answer_request, mix_as
 from phalanx.collective.referee import MOA
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.schema import Config
@@ -158,24 +158,17 @@ def _mixed(
     found: list[Response | None] = [None] * len(conversations)
     for want in dict.fromkeys(wants):
         mine = [at for at, one in enumerate(wants) if one == want]
-        aggregate = mixture.settings.aggregate.model_copy(update=_settings_of(want))
-        settings = mixture.settings.model_copy(update={"aggregate": aggregate})
-        made = mix(
+        made = mix_as(
             [conversations[at] for at in mine],
-            Mixture(mixture.layers, mixture.aggregator, settings),
+            mixture,
             ask,
+            want,
             place=("evaluate", place.config.seed),
             phase="evaluate",
         )
         for at, one in zip(mine, made, strict=True):
             found[at] = one.response
     return found
-
-
-def _settings_of(want: Sampling) -> dict[str, float]:
-    return {
-        name: getattr(want, name) for name in ("temperature", "top_p", "top_k", "max_new_tokens")
-    }
 
 
 # Best of several ---------------------------------------------------------------------------------

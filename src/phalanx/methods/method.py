@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import eq
 from typing import Literal, Protocol
 
@@ -48,12 +48,14 @@ class Question:
 class Reached:
     """The answer that was reached, as some member wrote it; ``reason`` says why there is none.
 
-    ``writer`` is whose words it is, who does not judge it.
+    ``writer`` is whose words it is, who does not judge it. ``counts`` say what happened on the way:
+    answers that failed, votes that are missing, draws; their sums over all questions are recorded.
     """
 
     response: Response | None
     writer: str = ""
     reason: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 class Answer(Protocol):
