@@ -225,6 +225,7 @@ def files_behind(config: Config) -> list[str]:
     shows in its answers only.
     """
     paths = [config.judge.template, config.mixture.template, config.reward.criteria]
+    paths += [config.self_rewarding.template, config.self_rewarding.judge_seed]
     paths += [str(m.model).removeprefix("script:") for m in config.pool.members if m.model]
     recruit_data = config.pool.recruit.data if config.pool.recruit else None
     paths.append(recruit_data)

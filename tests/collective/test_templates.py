@@ -64,6 +64,7 @@ def test_doubled_braces_are_not_a_placeholder() -> None:
 
 # What whoever fills a shipped template puts into it.
 FILLED = {
+    "additive": "instruction response",
     "aggregate": "proposals",
     "arena": "instruction response_a response_b",
     "assess": "criteria instruction response_a response_b",
@@ -71,6 +72,7 @@ FILLED = {
     "debate": "answers",
     "fit": "conversation turn",
     "grade": "question reference response",
+    "meta_judge": "task judgment_a judgment_b",
     "pairwise": "instruction response_a response_b",
     "prefer": "instruction response_a response_b",
     "rate": "instruction",

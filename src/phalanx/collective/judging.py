@@ -239,7 +239,7 @@ def judge_requests(
 # Reading -----------------------------------------------------------------------------------------
 
 
-def _written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any, str]:
+def read_written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any, str]:
     """What ``read(text, truncated)`` finds in a written reply."""
     if response.error is not None:
         return None, f"{response.error.kind}: {response.error.message}"
@@ -253,7 +253,7 @@ def _written(response: Response, read: Callable[[str, bool], Any]) -> tuple[Any,
 
 def read_written_verdict(response: Response) -> tuple[Verdict | None, str]:
     """The verdict of a written reply, in its own words alone, or why there is none."""
-    return _written(response, lambda text, truncated: read_verdict(text, truncated=truncated))
+    return read_written(response, lambda text, truncated: read_verdict(text, truncated=truncated))
 
 
 def _expected_score(response: Response) -> tuple[float | None, str]:
@@ -296,7 +296,7 @@ def _read_rubric(settings: JudgeSettings, responses: Sequence[Response]) -> _Rea
     def read(text: str, truncated: bool) -> Any:
         return read_score(text, settings.low, settings.high, truncated=truncated)
 
-    return _sides(responses, lambda response: _written(response, read))
+    return _sides(responses, lambda response: read_written(response, read))
 
 
 def _read_expected(settings: JudgeSettings, responses: Sequence[Response]) -> _Reading:

@@ -18,6 +18,7 @@ from phalanx.errors import ConfigError
 from phalanx.identity import derived_random
 
 SHIPPED = (
+    "additive",
     "aggregate",
     "arena",
     "assess",
@@ -25,6 +26,7 @@ SHIPPED = (
     "debate",
     "fit",
     "grade",
+    "meta_judge",
     "pairwise",
     "prefer",
     "rate",

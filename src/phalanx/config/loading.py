@@ -38,6 +38,8 @@ PATH_KEYS = (
     ("judge", "template"),
     ("mixture", "template"),
     ("reward", "criteria"),
+    ("self_rewarding", "template"),
+    ("self_rewarding", "judge_seed"),
     ("evaluate", "tasks", "*", "source"),
     ("evaluate", "tasks", "*", "baseline"),
     ("evaluate", "tasks", "*", "difficulty"),

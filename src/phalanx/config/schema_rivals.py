@@ -54,10 +54,12 @@ class SelfRewardingSettings(Section):
     judge: RivalSampling = RivalSampling()
     """How judgments are written."""
     template: str | None = None
-    """A file with your own rubric; it must hold {instruction} and {response}."""
+    """A file with your own rubric. It must hold {instruction} and {response}, and ask for a last
+    line such as `Score: 3`, from 0 to 5."""
     judge_seed: str = ""
-    """A file of demonstrations of judging (instruction, response), learned in the first iteration,
-    which then makes no pairs; empty: none."""
+    """A JSONL, CSV or Parquet file of demonstrations of judging (columns instruction: what a judge
+    is asked; response: what it says), learned in the first iteration by the settings of `sft`; that
+    iteration makes no pairs. Empty: none."""
 
 
 class MetaRewardingSettings(Section):
@@ -71,10 +73,11 @@ class MetaRewardingSettings(Section):
     """Times that the learner judges each of its responses (N)."""
     judge: WarmerSampling = WarmerSampling()
     """How judgments, and the meta-judge's verdicts on them, are written."""
-    length_control: list[float] = [0.0, 0.32, 0.32, 0.4]
-    """The published rho of each iteration, from 0 to 1; the last one goes on. 0 is off."""
+    length_control: Annotated[list[Share], Field(min_length=1)] = [0.0, 0.32, 0.32, 0.4]
+    """The published rho of each iteration, from 0 to 1; the last one goes on. The larger, the more
+    length counts against a response; with 0 it decides ties alone."""
     judge_iterations: int = Field(2, ge=0)
-    """Iterations in which judging is learned, too: later the meta-judge follows the score alone."""
+    """The first so many iterations learn judging, too (later the meta-judge follows the score)."""
 
 
 class SpinSettings(Section):

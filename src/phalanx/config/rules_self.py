@@ -1,0 +1,47 @@
+"""Rules of the methods in which a member judges its own responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+from phalanx.config.faults import Fault
+from phalanx.config.rules_training import holds
+from phalanx.config.schema import Config
+
+
+def check_self_rewarding(config: Config) -> Iterator[Fault]:
+    """The rubric and the demonstrations of judging are files; the latter need an iteration."""
+    settings = config.self_rewarding
+    template, seed = settings.template, settings.judge_seed
+    if template is not None and not FilePath(template).expanduser().is_file():
+        yield Fault(("self_rewarding", "template"), f"there is no file {template!r}")
+    if not seed:
+        return
+    from phalanx.config.rules import table_problem  # which imports these rules
+
+    path = ("self_rewarding", "judge_seed")
+    if problem := table_problem(seed, hub=False):
+        yield Fault(path, problem)
+    if config.train.method == "none":
+        yield Fault(path, "is to be learned, and train.method is none; leave one of them out")
+    elif config.iterations == 1:
+        text = "takes the first iteration, and there is no other: no pairs are made; raise it"
+        yield Fault(("iterations",), text, "note")
+
+
+def check_meta_rewarding(config: Config) -> Iterator[Fault]:
+    """Learning to judge needs two judgments, which are learned like responses."""
+    settings = config.meta_rewarding
+    if settings.judge_iterations == 0:
+        return
+    if settings.judgments < 2:
+        yield Fault(
+            ("meta_rewarding", "judgments"),
+            f"is {settings.judgments}, and judging is learned from two judgments of one response; "
+            "raise it, or set meta_rewarding.judge_iterations to 0",
+        )
+    if config.train.method != "none":
+        longest = settings.judge.max_new_tokens
+        key = "meta_rewarding.judge.max_new_tokens"
+        yield from holds(config.pair_section, config.pair_training, key, longest)
