@@ -33,6 +33,12 @@ def check_self_rewarding(config: Config) -> Iterator[Fault]:
 def check_meta_rewarding(config: Config) -> Iterator[Fault]:
     """Learning to judge needs two judgments, which are learned like responses."""
     settings = config.meta_rewarding
+    path = ("meta_rewarding", "length_control")
+    if not settings.length_control:
+        yield Fault(path, "is empty; expected rho of each iteration, such as [0.0, 0.32]")
+    for rho in settings.length_control:
+        if not 0 <= rho <= 1:
+            yield Fault(path, f"{rho:g} is not a share; expected numbers from 0 to 1")
     if settings.judge_iterations == 0:
         return
     if settings.judgments < 2:

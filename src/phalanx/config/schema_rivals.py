@@ -73,7 +73,7 @@ class MetaRewardingSettings(Section):
     """Times that the learner judges each of its responses (N)."""
     judge: WarmerSampling = WarmerSampling()
     """How judgments, and the meta-judge's verdicts on them, are written."""
-    length_control: Annotated[list[Share], Field(min_length=1)] = [0.0, 0.32, 0.32, 0.4]
+    length_control: list[float] = [0.0, 0.32, 0.32, 0.4]
     """The published rho of each iteration, from 0 to 1; the last one goes on. The larger, the more
     length counts against a response; with 0 it decides ties alone."""
     judge_iterations: int = Field(2, ge=0)
