@@ -1,0 +1,239 @@
+"""The arithmetic of a comparison, by hand and against scipy, on ledgers as runs leave them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from phalanx.comparing.budget import Budget
+from phalanx.comparing.reading import measurable, read_arm, unfinished
+from phalanx.comparing.rendering import comparison_sections, page, verdict, write
+from phalanx.comparing.spec import Arm
+from phalanx.comparing.table import adjusted, difference, tabulate
+from phalanx.config import Config
+from phalanx.errors import LedgerError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report.scores import macro
+from tests.comparing.measured import DEV, ITEMS, arm_of
+
+START = {"ada": ("10", "11111100"), "bob": ("00", "00000011")}
+DOMAIN = {("skills", item): domain for item, domain in {**ITEMS, **DEV}.items()}
+
+
+def aligned(ada: tuple[str, str], bob: tuple[str, str]) -> dict[str, tuple[str, ...]]:
+    return {"ada": (*START["ada"], *ada), "bob": (*START["bob"], *bob)}
+
+
+MARKS = aligned(("11", "11100011"), ("01", "11111111"))
+
+
+def test_the_best_member_is_chosen_on_dev_and_reported_on_test(tmp_path):
+    """After alignment bob is better on test items, which must not choose him."""
+    run = read_arm(arm_of(tmp_path, "sparta", MARKS))
+    assert (run.last, run.best(0), run.best(1), run.headline_of) == (1, "ada", "ada", "ada")
+    of = (run.of_best(0), run.headline, run.of_pool(0), run.of_pool(1))
+    assert [macro(scores, run.domain) for scores in of] == pytest.approx([0.5, 0.75, 0.5, 0.875])
+
+
+def test_a_vote_goes_to_the_answer_of_most_and_is_shared_by_equals(tmp_path):
+    run = read_arm(arm_of(tmp_path, "two", MARKS))
+    assert set(run.of_vote(0).values()) == {0.5}
+    three = {
+        "ada": ("10", "11111100"),
+        "bob": ("10", "11100000"),
+        "cora": ("10", "00011110"),
+    }
+    run = read_arm(arm_of(tmp_path, "three", three, method="frozen"))
+    assert list(run.of_vote(0).values()) == [1] * 6 + [1 / 3, 0]
+    silent = dict.fromkeys(three, ("10", "????????"))
+    run = read_arm(arm_of(tmp_path, "silent", silent, method="frozen"))
+    assert set(run.of_vote(0).values()) == {0.0}
+
+
+def test_who_answers_together_stands_for_an_arm(tmp_path):
+    together = {"debate": ("11", "11111111")}
+    arm = arm_of(tmp_path, "debate", START, method="debate", together=together)
+    run = read_arm(arm)
+    assert (run.headline_of, run.members) == ("debate", ("ada", "bob"))
+    assert set(run.headline.values()) == {1.0}
+    frozen = arm_of(tmp_path, "frozen", START, method="frozen")
+    found = tabulate([frozen, arm])
+    row = found.rows[1]
+    assert (row.kind, row.mean, row.vote, row.whose) == ("answer", None, None, ("debate",))
+    assert row.differences["frozen"].value == pytest.approx(0.5)
+    broken = arm_of(tmp_path, "broken", START, method="debate")
+    with pytest.raises(LedgerError, match="no answers of debate"):
+        read_arm(broken)
+
+
+def test_a_difference_is_that_of_the_domains_means():
+    def scores(marks: str) -> dict:
+        return {("skills", item): float(m) for item, m in zip(ITEMS, marks, strict=True)}
+
+    found = difference([(DOMAIN, scores("11111100"), scores("11100011"))])
+    assert found.value == pytest.approx(0.25)
+    assert (found.num_items, found.seeds, found.p_seeds) == (8, None, None)
+    one = difference([(DOMAIN, {("skills", "a0"): 0.0}, {("skills", "a0"): 1.0})])
+    assert (one.value, one.items, one.p_items, one.finds) == (1.0, None, None, None)
+
+
+marks = st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8)
+
+
+@given(st.lists(st.tuples(marks, marks), min_size=2, max_size=5))
+def test_over_seeds_it_is_a_t_test_of_the_seeds_means(rows):
+    items = [("skills", item) for item in ITEMS]
+    triples = [
+        (DOMAIN, dict(zip(items, one, strict=True)), dict(zip(items, two, strict=True)))
+        for one, two in rows
+    ]
+    found = difference(triples)
+    means = [macro(after, DOMAIN) - macro(before, DOMAIN) for _, before, after in triples]
+    assert found.by_seed == pytest.approx(means)
+    assert found.value == pytest.approx(sum(means) / len(means))
+    if max(means) - min(means) > 1e-9:
+        expected = stats.ttest_1samp(means, 0)
+        assert found.p_seeds == pytest.approx(float(expected.pvalue))
+        assert found.seeds == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
+    elif abs(means[0]) > 1e-9:
+        assert found.p_seeds is None  # however alike seeds are, two of them are no proof
+    of_items = [
+        sum((after[i] - before[i]) * _weight(i) for _, before, after in triples) / len(triples)
+        for i in items
+    ]
+    if max(of_items) - min(of_items) > 1e-9:
+        expected = stats.ttest_1samp(of_items, 0)
+        assert found.p_items == pytest.approx(float(expected.pvalue), abs=1e-9)
+        assert found.items == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
+    swapped = difference([(domain, after, before) for domain, before, after in triples])
+    assert swapped.value == pytest.approx(-found.value)
+    assert swapped.p_items == pytest.approx(found.p_items)
+    assert found.alike == all(before == after for _, before, after in triples)
+
+
+def _weight(item: tuple[str, str]) -> float:
+    """Six additions weigh as much as two kinds."""
+    return 8 / 2 / {"addition": 6, "kinds": 2}[DOMAIN[item]]
+
+
+def test_seeds_with_other_items_weigh_the_same():
+    def scores(names: str, mark: float) -> dict:
+        return {("t", name): mark for name in names}
+
+    domain = {("t", name): "d" for name in "abcdef"}
+    found = difference(
+        [
+            (domain, scores("abcd", 0.0), scores("abcd", 1.0)),
+            (domain, scores("ef", 0.0), scores("ef", 0.0)),
+        ]
+    )
+    assert (found.value, found.by_seed, found.num_items) == (0.5, (1.0, 0.0), 6)
+    assert sum(found.items) / 2 == pytest.approx(0.5)
+
+
+def test_p_is_adjusted_over_all_that_are_compared_with_the_same():
+    def one(changes: list[float]) -> object:
+        items = [("t", str(n)) for n in range(len(changes))]
+        domain = dict.fromkeys(items, "d")
+        before = dict.fromkeys(items, 0.0)
+        return difference([(domain, before, dict(zip(items, changes, strict=True)))])
+
+    clear, vague, none = (one([1.0] * 9 + [0.0]), one([1.0, 0, 0, 0]), one([0.0] * 4))
+    found = adjusted([clear, vague, none])
+    assert found[0].adjusted_items == pytest.approx(3 * clear.p_items)
+    assert found[1].adjusted_items == pytest.approx(2 * vague.p_items)
+    assert found[2].adjusted_items == 1
+    assert [verdict(x) for x in found] == ["better*", "unclear", "same"]
+    assert found[1].finds == pytest.approx((2.394 + 0.842) * vague.error, abs=1e-3)
+    assert adjusted([]) == []
+
+
+def arms_of(folder):
+    """Three ways, two seeds; one arm is not finished, and one has not begun."""
+    arms = []
+    for seed in (1, 2):
+        arms.append(arm_of(folder, "frozen", START, seed, "frozen"))
+        arms.append(arm_of(folder, "sparta", MARKS, seed))
+        arms.append(arm_of(folder, "same", aligned(START["ada"], START["bob"]), seed))
+    stopped = arms[-1]
+    with Ledger(run_ledger_path(stopped.folder), writable=True) as ledger:
+        with ledger.transaction():
+            ledger._db.execute("DELETE FROM run WHERE key = 'finished'")
+        ledger.event("stopped", "the endpoint is gone")
+    return [*arms, Arm("late", 2, folder / "nowhere", arms[0].config)]
+
+
+def test_the_whole_table(tmp_path):
+    arms = arms_of(tmp_path)
+    found = tabulate(arms, ("frozen", "sparta"), Budget(responses=4))
+    assert [row.name for row in found.rows] == ["frozen", "sparta", "same"]
+    assert (found.num_dev, found.num_test, found.fixed_items) == (2, 8, True)
+    frozen, sparta, same = found.rows
+    assert (frozen.level, sparta.level) == pytest.approx((0.5, 0.75))
+    assert sparta.differences["frozen"].by_seed == pytest.approx((0.25, 0.25))
+    assert "sparta" not in sparta.differences
+    assert frozen.differences["sparta"].value == pytest.approx(-0.25)
+    assert (same.seeds, verdict(same.differences["frozen"])) == ((1,), "same")
+    assert (sparta.mean.start, sparta.mean.end) == pytest.approx((0.5, 0.875))
+    assert frozen.mean.difference.alike
+    assert sparta.domains == {"addition": 0.5, "kinds": 1.0}
+    assert [(one.name, one.seed) for one in found.missing] == [("same", 2), ("late", 2)]
+    assert unfinished(arms[-1]) == "not started"
+    assert "the endpoint is gone" in unfinished(arms[-2])
+    assert (found.share(frozen), found.share(sparta)) == (None, 0)
+
+
+def test_it_is_written_and_shown_whole(tmp_path):
+    found = tabulate(arms_of(tmp_path / "runs"), ("frozen", "sparta"), Budget(responses=4))
+    text, data = write(found, tmp_path, "three ways", ["notes of the caller"])
+    shown = text.read_text(encoding="utf-8")
+    for words in (
+        "# three ways", "notes of the caller", "Left out: same, seed 2: not finished",
+        "the endpoint is gone", "Left out: late, seed 2: not started",
+        "Against the best initial member", "Against sparta", "sparta used 0 % of the budget",
+        "the same in all seeds", "fewer than three seeds", "By domain", "By seed",
+    ):  # fmt: skip
+        assert words in shown, words
+    plain = json.loads(data.read_text(encoding="utf-8"))
+    assert plain["rows"][1]["differences"]["frozen"]["value"] == pytest.approx(0.25)
+    assert plain["missing"][1] == {"name": "late", "seed": 2, "why": "not started"}
+    nothing = tabulate([Arm("late", 2, tmp_path / "nowhere", Config())])
+    (only,) = comparison_sections(nothing)
+    assert only.lines == ("No arm is finished.", "Left out: late, seed 2: not started.")
+
+
+def test_a_terminal_of_80_columns_cuts_nothing(tmp_path):
+    from rich.console import Console
+
+    found = tabulate(arms_of(tmp_path), ("frozen",))
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(page(found, "three ways"))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    assert any(line.split()[:2] == ["sparta", "+25.0"] for line in lines)
+
+
+def test_arms_that_were_measured_on_other_items_are_refused(tmp_path):
+    first = arm_of(tmp_path, "frozen", START, method="frozen")
+    other = arm_of(tmp_path, "sparta", MARKS)
+    with Ledger(run_ledger_path(other.folder), writable=True) as ledger, ledger.transaction():
+        ledger._db.execute("DELETE FROM evaluations WHERE item = 'a0'")
+    with pytest.raises(LedgerError, match="measured on other items than frozen"):
+        tabulate([first, other])
+
+
+def test_what_could_not_be_compared_is_said_before_anything_runs():
+    assert measurable(Config()) == [
+        "evaluate.tasks: names no task; a comparison needs items with answers"
+    ]
+    tasks = [{"name": "skills", "source": "builtin:skills", "limit": 4}]
+    for share, split in ((0.0, "dev"), (0.999999, "test")):
+        config = Config.model_validate({"evaluate": {"tasks": tasks, "dev_share": share}})
+        (fault,) = measurable(config)
+        assert f"leaves no {split} items" in fault
+    assert measurable(Config.model_validate({"evaluate": {"tasks": tasks}})) == []
