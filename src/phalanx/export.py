@@ -20,6 +20,7 @@ from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import ITEM_TEXTS
 from phalanx.placing import placed
+from phalanx.sources import WHOLE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,10 +72,11 @@ _KINDS = {
             "instruction_id": "string",
         },
         "SELECT i.text AS prompt, p.chosen, p.rejected, p.margin, p.weight, p.chosen_member, "
-        "p.rejected_member, p.iteration, p.instruction AS instruction_id FROM pairs p "
+        "p.rejected_member, p.iteration, p.instruction AS instruction_id, i.flags, i.later "
+        "FROM pairs p "
         "JOIN instructions i ON i.id = p.instruction WHERE p.dropped = '' AND {where} "
         "ORDER BY p.iteration, p.id",
-        _decoded(),
+        lambda row: _without_history(_with_history(row)),  # defined below
     ),
     "demonstrations": _Kind(
         {
@@ -229,8 +231,8 @@ def rows_of(
 
     ``conversational`` turns the texts of ``preferences`` and ``demonstrations`` into lists of
     {role, content}; ``builder`` keeps the demonstrations of one builder ("mixture", "random", ...).
-    Raises ConfigError, before the first row, for an unknown kind or builder, and for
-    demonstrations of several turns that are to be text.
+    Raises ConfigError, before the first row, for an unknown kind or builder, and for prompts of
+    several turns that are to be text.
     """
     kind = _kind(what)
     if conversational and what not in TRAINING:
@@ -239,8 +241,8 @@ def rows_of(
             "--conversational out"
         )
     where, values = _narrowed(ledger, what, iteration, builder)
-    if what == "demonstrations" and not conversational:
-        _refuse_turns(ledger, where, values)
+    if what in TRAINING and not conversational:
+        _refuse_turns(ledger, what, where, values)
     convert = functools.partial(_conversational, TRAINING[what]) if conversational else kind.convert
     return map(convert, ledger.iterate(kind.sql.format(where=where), values))
 
@@ -299,16 +301,20 @@ def _narrowed(
     return " AND ".join(where) or "1", values
 
 
-def _refuse_turns(ledger: Ledger, where: str, values: Sequence[Any]) -> None:
+def _refuse_turns(ledger: Ledger, what: str, where: str, values: Sequence[Any]) -> None:
     """Earlier turns have no place in a prompt that is one text."""
+    table, longer = "demonstrations p", "p.history != '[]'"
+    if what == "preferences":
+        table = "pairs p JOIN instructions i ON i.id = p.instruction"
+        longer = f"instr(i.flags, '\"{WHOLE}\"') > 0"
     query = (
-        "SELECT count(*) AS every, coalesce(sum(p.history != '[]'), 0) AS longer "
-        f"FROM demonstrations p WHERE p.dropped = '' AND {where}"
+        f"SELECT count(*) AS every, coalesce(sum({longer}), 0) AS longer "
+        f"FROM {table} WHERE p.dropped = '' AND {where}"
     )
     (counts,) = ledger.query(query, values)
     if counts["longer"]:
         raise ConfigError(
-            f"{counts['longer']} of {counts['every']} demonstrations come after earlier turns of a "
+            f"{counts['longer']} of {counts['every']} {what} come after earlier turns of a "
             "conversation, which a prompt of plain text cannot hold; export them with "
             "--conversational"
         )
@@ -332,12 +338,24 @@ def _conversational(columns: Sequence[str], row: dict[str, Any]) -> dict[str, An
     The turns before the instruction, if there are any, open the prompt.
     """
     prompt, *answers = columns
+    row = _with_history(row)
     earlier = json.loads(row.get("history", "[]"))
     return {
         **_without_history(row),
         prompt: [*earlier, {"role": "user", "content": row[prompt]}],
         **{name: [{"role": "assistant", "content": row[name]}] for name in answers},
     }
+
+
+def _with_history(row: dict[str, Any]) -> dict[str, Any]:
+    """A pair whose prompt is a whole conversation: its last user turn, and the turns before it."""
+    if "later" not in row:
+        return row
+    kept = {name: value for name, value in row.items() if name not in ("flags", "later")}
+    if WHOLE not in json.loads(row["flags"]):
+        return kept
+    turns = [{"role": "user", "content": row["prompt"]}, *json.loads(row["later"])]
+    return {**kept, "prompt": turns[-1]["content"], "history": json.dumps(turns[:-1])}
 
 
 def _without_history(row: dict[str, Any]) -> dict[str, Any]:

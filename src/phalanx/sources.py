@@ -13,16 +13,20 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from phalanx import skills
-from phalanx.config.schema import InstructionSettings
+from phalanx.config.schema import Config, InstructionSettings, PreferenceFileSettings
+from phalanx.config.uses import USES
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import BadRow, Row, read_rows
-from phalanx.turns import BadTurns, looks_like_turns, read_turns
-from phalanx.types import Demonstration, Instruction, Message
+from phalanx.rows import PROMPTS, BadRow, Row, read_rows
+from phalanx.turns import BadTurns, looks_like_turns, read_preference, read_turns
+from phalanx.types import Demonstration, Instruction, Message, PreferencePair
 
 BUILTIN = "builtin:skills"
 CLEANED = "cleaned_text"
+WHOLE = "whole_conversation"
+"""The flag of a prompt of several turns whose last user turn is the one that is answered."""
 BUILTIN_COUNT = 1000
+NO_ANSWER = "no answer"
 COMMON_COLUMNS = (
     "instruction", "prompt", "question", "query", "text", "input", "problem", "messages",
     "conversations", "conversation",
@@ -35,6 +39,7 @@ class InstructionSet:
 
     ``lines`` are those of the instructions, ``duplicates`` pairs the line of a repeated text with
     the line that had it first; ``cleaned`` lists rows whose broken characters were replaced.
+    ``pairs`` are those of a preference file, one for each instruction, which is its prompt.
     """
 
     where: str
@@ -44,6 +49,7 @@ class InstructionSet:
     cleaned: tuple[int, ...] = ()
     num_blank: int = 0
     lines: tuple[int, ...] = ()
+    pairs: tuple[PreferencePair, ...] = ()
 
     def notes(self) -> list[str]:
         """What a user should hear before a run starts, one line each; empty if all was well."""
@@ -101,7 +107,9 @@ def read_instructions(
             bad.append(BadRow(row.line, reason))
     bad.sort(key=lambda fault: fault.line)
     if bad and bad_rows == "refuse":
-        raise _refusal(table.where, bad, " (or set instructions.bad_rows to skip)")
+        lacking = sum(fault.reason == NO_ANSWER for fault in bad)
+        count = f"; {lacking} of {len(table.rows)} rows have no answer" if lacking else ""
+        raise _refusal(table.where, bad, f" (or set instructions.bad_rows to skip){count}")
     if not reader.instructions:
         raise _nothing(table.where, bad)
     numbered = list(zip(reader.lines, reader.instructions, strict=True))
@@ -117,7 +125,24 @@ def read_instructions(
     )
 
 
-def instructions_from(settings: InstructionSettings, seed: int = 0) -> InstructionSet:
+def instructions_of(config: Config) -> InstructionSet:
+    """What a run by this configuration is about: its instructions, with an answer each where the
+    method learns from those (``spin``), or the prompts of a preference file; nothing for a method
+    that takes none.
+
+    Raises ConfigError as :func:`read_instructions` and :func:`read_preferences` do.
+    """
+    if config.method == "preference_file":
+        return preferences_from(config.preference_file)
+    if "instructions" not in USES[config.method]:
+        return InstructionSet("", ())
+    answered = config.method == "spin"
+    return instructions_from(config.instructions, config.seed, require_answer=answered)
+
+
+def instructions_from(
+    settings: InstructionSettings, seed: int = 0, *, require_answer: bool = False
+) -> InstructionSet:
     """:func:`read_instructions` with the settings of a configuration."""
     if not settings.source:
         raise ConfigError(
@@ -130,9 +155,85 @@ def instructions_from(settings: InstructionSettings, seed: int = 0) -> Instructi
         duplicates=settings.duplicates,
         limit=settings.limit,
         split=settings.split,
+        require_answer=require_answer,
         domains=settings.domains,
         seed=seed,
     )
+
+
+def preferences_from(settings: PreferenceFileSettings) -> InstructionSet:
+    """:func:`read_preferences` with the settings of a configuration."""
+    if not settings.source:
+        raise ConfigError(
+            "preference_file.source is not set; give a file of pairs, or hub:org/name"
+        )
+    return read_preferences(settings.source, split=settings.split, bad_rows=settings.bad_rows)
+
+
+def read_preferences(
+    path: str, *, split: str = "train", bad_rows: Literal["refuse", "skip"] = "refuse"
+) -> InstructionSet:
+    """Read preference pairs with TRL's columns from a file, a folder or ``hub:org/name``.
+
+    ``chosen`` and ``rejected``, and ``prompt`` (or ``instruction``, ``question``) where it does not
+    stand within the two: :func:`phalanx.turns.read_preference` says in which forms. Optionally
+    ``domain``. A row that is the same as an earlier one is left out. Ids are made of the contents.
+
+    Raises :class:`ConfigError` listing every bad row (``bad_rows="refuse"``), a missing column, or
+    a source without a usable row.
+    """
+    table = read_rows(path, split=split)
+    require_columns(table.where, table.rows, ("chosen", "rejected"))
+    columns = {name for row in table.rows for name in row.fields}
+    column = next((name for name in ("prompt", *PROMPTS) if name in columns), None)
+    bad, duplicates, cleaned = list(table.bad), list[tuple[int, int]](), list[int]()
+    pairs: dict[str, PreferencePair] = {}
+    lines: dict[str, int] = {}
+    for row in table.rows:
+        try:
+            pair = _preference(row, column)
+        except (_BadField, BadTurns) as fault:
+            bad.append(BadRow(row.line, str(fault)))
+            continue
+        if lines.setdefault(pair.id, row.line) != row.line:
+            duplicates.append((row.line, lines[pair.id]))
+        else:
+            pairs[pair.id] = pair
+            cleaned += [row.line] * (CLEANED in pair.instruction.flags)
+    bad.sort(key=lambda fault: fault.line)
+    if bad and bad_rows == "refuse":
+        raise _refusal(table.where, bad, " (or set preference_file.bad_rows to skip)")
+    if not pairs:
+        raise _nothing(table.where, bad)
+    return InstructionSet(
+        table.where,
+        tuple(pair.instruction for pair in pairs.values()),
+        tuple(bad),
+        tuple(duplicates),
+        tuple(cleaned),
+        table.num_blank,
+        tuple(lines[key] for key in pairs),
+        tuple(pairs.values()),
+    )
+
+
+def _preference(row: Row, column: str | None) -> PreferencePair:
+    """The pair of a row; its instruction has the pair's id, so that a prompt can have several."""
+    for name in ("chosen", "rejected"):
+        if row.fields.get(name) is None:
+            raise _BadField(f"{name} is null" if name in row.fields else f"field {name!r} missing")
+    prompt = row.fields.get(column) if column else None
+    found, *answers = read_preference(prompt, row.fields["chosen"], row.fields["rejected"])
+    turns = tuple(Message(turn.role, clean_text(turn.content)) for turn in found)
+    chosen, rejected = map(clean_text, answers)
+    identity = content_id("preference", turns, chosen, rejected)
+    flags = (WHOLE,) if len(turns) > 1 else ()
+    if (turns, [chosen, rejected]) != (found, answers):
+        flags = (*flags, CLEANED)
+    first, *later = turns
+    domain = clean_text(_optional(row, "domain"))
+    instruction = Instruction(identity, first.content, domain, flags=flags, later=tuple(later))
+    return PreferencePair(identity, instruction, chosen, rejected)
 
 
 def _of_domains(
@@ -212,7 +313,7 @@ class _InstructionReader:
         text, *later = self._turns(row)
         answer = _optional(row, "answer", numbers=True)
         if self.require_answer and not answer:
-            raise _BadField("no answer")
+            raise _BadField(NO_ANSWER)
         identity = _optional(row, "id", numbers=True)
         return _Read(text.content, tuple(later), _optional(row, "domain"), answer, identity)
 
@@ -247,20 +348,22 @@ def _cleaned(read: _Read) -> _Read:
     )
 
 
-def read_demonstrations(path: str) -> tuple[Demonstration, ...]:
+def read_demonstrations(path: str, *, domains: bool = True) -> tuple[Demonstration, ...]:
     """Read SFT rows with the fields ``instruction``, ``response`` and ``domain`` (all required).
 
     The same formats as :func:`read_instructions`; ``input`` is appended to the instruction.
-    Raises :class:`ConfigError` listing every bad row, or when there is none that can be used.
+    Without ``domains`` a row may lack its domain. Raises :class:`ConfigError` listing every bad
+    row, or when there is none that can be used.
     """
     table = read_rows(path)
-    needed = ("instruction", "response", "domain")
+    needed = ("instruction", "response", *(["domain"] if domains else []))
     require_columns(table.where, table.rows, needed)
     bad = list(table.bad)
     rows: list[Demonstration] = []
     for row in table.rows:
         try:
-            prompt, response, domain = (clean_text(_required(row, name)) for name in needed)
+            prompt, response, *_ = (clean_text(_required(row, name)) for name in needed)
+            domain = clean_text(_optional(row, "domain"))
             extra = clean_text(_optional(row, "input"))
         except _BadField as fault:
             bad.append(BadRow(row.line, str(fault)))

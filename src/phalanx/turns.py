@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,7 +47,16 @@ def read_turns(value: Any) -> tuple[Message, ...]:
     >>> read_turns([{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello!"}])
     (Message(role='user', content='Hi.'),)
     """
-    turns = [replace(turn, content=turn.content.strip()) for turn in turns_of(value)]
+    turns = _without_system(turns_of(value))
+    _check(turns, skipped=len(_as_list(value)) - len(turns))
+    if turns[-1].role == "assistant":
+        turns.pop()
+    return tuple(turns)
+
+
+def _without_system(found: Sequence[Message]) -> list[Message]:
+    """The turns with stripped texts, an empty system prompt left out."""
+    turns = [replace(turn, content=turn.content.strip()) for turn in found]
     if turns and turns[0].role == "system":
         if turns[0].content:
             raise BadTurns(
@@ -54,10 +64,7 @@ def read_turns(value: Any) -> tuple[Message, ...]:
                 "in pool.members, and take it out of the row"
             )
         del turns[0]
-    _check(turns, skipped=len(_as_list(value)) - len(turns))
-    if turns[-1].role == "assistant":
-        turns.pop()
-    return tuple(turns)
+    return turns
 
 
 def _as_list(value: Any) -> Sequence[Any]:
@@ -101,3 +108,87 @@ def _check(turns: Sequence[Message], skipped: int) -> None:
         # An empty last answer is no fault: it is left out in any case.
         if not turn.content and (expected == "user" or place + 1 < len(turns)):
             raise BadTurns(f"turn {number} is empty")
+
+
+# Preference pairs ----------------------------------------------------------------------------
+
+
+def read_preference(
+    prompt: Any, chosen: Any, rejected: Any
+) -> tuple[tuple[Message, ...], str, str]:
+    """(the conversation up to the user turn that is answered, the better answer, the worse one).
+
+    Each of the three is a text or a list of turns; ``prompt`` None means that the conversation
+    stands within the other two: as turns, as a dialogue in one text (``Human:``, ``Assistant:``),
+    or as their common beginning up to a whole word. Turns of the prompt that the other two repeat
+    are taken off. Raises :class:`BadTurns` where that leaves no conversation, or not one answer
+    each, or twice the same.
+
+    >>> read_preference("Name a prime.", "Seven.", [{"role": "assistant", "content": "Nine."}])
+    ((Message(role='user', content='Name a prime.'),), 'Seven.', 'Nine.')
+    """
+    before = [] if prompt is None else _side("prompt", prompt, "user")
+    if prompt is None and isinstance(chosen, str) and isinstance(rejected, str):
+        before, chosen, rejected = _within_texts(chosen, rejected)
+    better, worse = _side("chosen", chosen, "assistant"), _side("rejected", rejected, "assistant")
+    size = len(before)
+    if size and before == better[:size] == worse[:size]:
+        better, worse = better[size:], worse[size:]
+    while len(better) > 1 and len(worse) > 1 and better[0] == worse[0]:
+        before.append(better.pop(0))
+        worse.pop(0)
+    for name, turns in (("chosen", better), ("rejected", worse)):
+        if len(turns) != 1:
+            raise BadTurns(
+                f"{name} has {len(turns)} turns of its own after those that both share; a pair is "
+                "about one answer"
+            )
+    if not before:
+        raise BadTurns("has no prompt: chosen and rejected share no beginning")
+    _check([*before, better[0]], skipped=0)
+    _check([*before, worse[0]], skipped=0)
+    answers = (better[0].content, worse[0].content)
+    for name, text in zip(("chosen", "rejected"), answers, strict=True):
+        if not text:
+            raise BadTurns(f"{name} is empty")
+    if answers[0] == answers[1]:
+        raise BadTurns("chosen and rejected are the same")
+    return (tuple(before), *answers)
+
+
+def _side(name: str, value: Any, role: Role) -> list[Message]:
+    """A text as one turn of ``role``; turns as they are, without an empty system prompt."""
+    if isinstance(value, str):
+        return [Message(role, value.strip())]
+    if not looks_like_turns(value):
+        raise BadTurns(f"{name} is neither text nor a list of turns")
+    try:
+        return _without_system(turns_of(value))
+    except BadTurns as fault:
+        raise BadTurns(f"{name}: {fault}") from None
+
+
+def _within_texts(chosen: str, rejected: str) -> tuple[list[Message], Any, Any]:
+    """The prompt within two texts: a dialogue's turns, or what the two have in common."""
+    dialogues = [_dialogue(text) for text in (chosen, rejected)]
+    if all(dialogues):
+        return [], dialogues[0], dialogues[1]
+    both = zip(chosen, rejected, strict=False)
+    size = next((at for at, (one, other) in enumerate(both) if one != other), None)
+    shared = chosen[: min(len(chosen), len(rejected)) if size is None else size]
+    end = max(shared.rfind(mark) for mark in (" ", "\n")) + 1
+    if not shared[:end].strip():
+        raise BadTurns("has no prompt: chosen and rejected share no beginning")
+    return [Message("user", shared[:end].strip())], chosen[end:], rejected[end:]
+
+
+_SPEAKER = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
+
+
+def _dialogue(text: str) -> list[dict[str, str]]:
+    """The turns of a text such as ``"\\n\\nHuman: Hi.\\n\\nAssistant: Hello."``; [] for others."""
+    start, *parts = _SPEAKER.split("\n\n" + text.strip())
+    if start.strip() or not parts or parts[0] != "Human":
+        return []
+    roles = ["user" if speaker == "Human" else "assistant" for speaker in parts[::2]]
+    return [{"role": role, "content": said} for role, said in zip(roles, parts[1::2], strict=True)]

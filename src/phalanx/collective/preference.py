@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from phalanx.collective.conversation import judged_turns
 from phalanx.config.schema import PairSettings
 from phalanx.identity import content_id
 from phalanx.types import Demonstration, Duel, Outcome, PreferencePair, Response
@@ -120,11 +121,13 @@ def chosen_alone(pair: PreferencePair) -> Demonstration:
     Imitating what judges preferred is rejection sampling (arXiv 2308.01825); a pair's weight has no
     part in it.
     """
+    *history, last = judged_turns(pair.instruction)
     return Demonstration(
         id=pair.id,
-        prompt=pair.instruction.text,
+        prompt=last.content,
         response=pair.chosen,
         domain=pair.instruction.domain,
+        history=tuple(history),
         instruction=pair.instruction.id,
         writer=pair.chosen_member,
         truncated=pair.chosen_truncated,

@@ -31,7 +31,7 @@ from phalanx.config.rules_tasks import check_tasks
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
-from phalanx.config.uses import USES, trains
+from phalanx.config.uses import USES, source_of, trains
 
 BUILTIN_BASES = {"smollm2-135m": 134_515_008}
 """Bases that need no download, and their number of parameters."""
@@ -363,14 +363,18 @@ def _learners(config: Config) -> Iterator[Fault]:
 
 
 def _instructions(config: Config, complete: bool) -> Iterator[Fault]:
-    settings = config.instructions
-    path: Path = ("instructions", "source")
-    if not settings.source and "instructions" not in USES[config.method]:
+    section, source = source_of(config)
+    path: Path = (section, "source")
+    pairs = section == "preference_file"
+    if not source and not pairs and "instructions" not in USES[config.method]:
         return  # the method asks for none
-    if not settings.source:
-        text = "names no instructions; expected a JSONL, CSV or Parquet file, hub:org/name, or "
-        yield Fault(path, f"{text}builtin:skills", "fault" if complete else "note")
-    elif problem := table_problem(settings.source, hub=True):
+    if not source:
+        text = f"names no {'pairs' if pairs else 'instructions'}; expected a JSONL, CSV or Parquet "
+        text += "file, or hub:org/name" if pairs else "file, hub:org/name, or builtin:skills"
+        yield Fault(path, text, "fault" if complete else "note")
+    elif pairs and source.startswith("builtin:"):
+        yield Fault(path, f"{source!r} has no pairs; expected a file, or hub:org/name")
+    elif problem := table_problem(source, hub=True):
         yield Fault(path, problem)
 
 

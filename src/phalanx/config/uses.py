@@ -56,6 +56,13 @@ def uses(config: Config, section: str) -> bool:
     return section == "mixture" and config.evaluate.mixture
 
 
+def source_of(config: Config) -> tuple[str, str]:
+    """(section, its source): where what a run is about comes from; "" where none is set."""
+    if config.method == "preference_file":
+        return "preference_file", config.preference_file.source
+    return "instructions", config.instructions.source
+
+
 def trains(config: Config) -> bool:
     """Whether the method changes weights, unless ``train.method`` is none."""
     return "train" in USES[config.method]

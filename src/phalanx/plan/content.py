@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.rules import table_problem
 from phalanx.config.schema import Config
+from phalanx.config.uses import source_of
 from phalanx.errors import ConfigError, PhalanxError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def content_faults(config: Config) -> Iterator[Fault]:
     yield from _tasks(config)
     yield from _template(config)
     yield from _mixture(config)
+    yield from _self_rewarding(config)
     yield from _scripts(config)
 
 
@@ -49,24 +51,17 @@ def _is_local(source: str) -> bool:
 
 
 def _instructions(config: Config) -> Iterator[Fault]:
-    settings = config.instructions
-    if settings.source == BUILTIN:
-        yield from _skills(("instructions", "domains"), settings.domains)
-    if not _is_local(settings.source):
+    section, source = source_of(config)
+    if source == BUILTIN:
+        yield from _skills(("instructions", "domains"), config.instructions.domains)
+    if not _is_local(source):
         return
-    from phalanx.sources import read_instructions
+    from phalanx.sources import instructions_of
 
     try:
-        read_instructions(
-            settings.source,
-            column=settings.column,
-            bad_rows=settings.bad_rows,
-            duplicates=settings.duplicates,
-            limit=settings.limit,
-            domains=settings.domains,
-        )
+        instructions_of(config)
     except ConfigError as error:
-        yield Fault(("instructions", "source"), str(error))
+        yield Fault((section, "source"), str(error))
 
 
 def _skills(path: tuple[str | int, ...], domains: Sequence[str]) -> Iterator[Fault]:
@@ -129,7 +124,7 @@ def overlaps_of(config: Config) -> list[Overlaps]:
     from the embedded skills is compared when a run starts.
     """
     recruit = config.pool.recruit
-    instructions = _is_local(config.instructions.source)
+    instructions = _is_local(source_of(config)[1])
     demonstrations = recruit is not None and _is_local(recruit.data)
     if config.instructions.contamination == "off" or not (instructions or demonstrations):
         return []
@@ -143,11 +138,11 @@ def overlaps_of(config: Config) -> list[Overlaps]:
     ]
     if not items:
         return []
-    from phalanx.sources import instructions_from, read_demonstrations
+    from phalanx.sources import instructions_of, read_demonstrations
 
     found = []
     if instructions:
-        read = instructions_from(config.instructions).instructions
+        read = instructions_of(config).instructions
         found.append(contamination.of_instructions(read, config, items))
     if recruit is not None and demonstrations:
         rows = read_demonstrations(recruit.data)
@@ -170,6 +165,28 @@ def _template(config: Config) -> Iterator[Fault]:
         validate_template(judge)
     except ConfigError as error:
         yield Fault(("judge", "template"), str(error))
+
+
+def _self_rewarding(config: Config) -> Iterator[Fault]:
+    """One's own rubric, and demonstrations of judging."""
+    if config.method != "self_rewarding":
+        return
+    template, seed = config.self_rewarding.template, config.self_rewarding.judge_seed
+    if template is not None and Path(template).expanduser().is_file():
+        from phalanx.collective.self_judging import PLACEHOLDERS
+        from phalanx.collective.templates import load_template
+
+        try:
+            load_template(template, PLACEHOLDERS)
+        except ConfigError as error:
+            yield Fault(("self_rewarding", "template"), str(error))
+    if _is_local(seed):
+        from phalanx.sources import read_demonstrations
+
+        try:
+            read_demonstrations(seed, domains=False)
+        except ConfigError as error:
+            yield Fault(("self_rewarding", "judge_seed"), str(error))
 
 
 def _mixture(config: Config) -> Iterator[Fault]:

@@ -16,7 +16,7 @@ from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
 from phalanx.config.rules_tasks import LIKELIHOODS, is_judged
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings, TaskSettings
-from phalanx.config.uses import USES, wanted_of
+from phalanx.config.uses import USES, source_of, wanted_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
 from phalanx.plan.content import content_faults, overlaps_of
@@ -253,18 +253,13 @@ def _instructions(config: Config) -> Instructions:
 
             count = min(BUILTIN_COUNT, num_instructions(settings.domains or DOMAINS))
         return Instructions(count, SKILL_TOKENS, "the embedded skills")
-    if not Path(settings.source).expanduser().is_file():
+    if not Path(source_of(config)[1]).expanduser().is_file():
         return Instructions(None, USUAL_TOKENS, "assumed")
-    from phalanx.sources import read_instructions
+    from phalanx.sources import instructions_of
 
-    read = read_instructions(
-        settings.source,
-        column=settings.column,
-        bad_rows=settings.bad_rows,
-        duplicates=settings.duplicates,
-        limit=settings.limit,
-        domains=settings.domains,
-    ).instructions
+    read = instructions_of(config).instructions
+    if not read:
+        return Instructions(None, USUAL_TOKENS, "assumed")
     asked = [turn for instruction in read for turn in instruction.user_turns]
     tokens = max(1, round(sum(map(len, asked)) / len(asked) / CHARACTERS_A_TOKEN))
     return Instructions(len(read), tokens, "measured in the file", len(asked) / len(read))

@@ -239,15 +239,18 @@ class Rehearsal:
             tuple(replace(m, version=before) if "learn" in m.roles else m for m in self.members)
             for before in range(number)
         )
+        given, about = self.given(number), self.instructions
+        if "instructions" not in USES[config.method]:  # it is about the rows of its file
+            about = tuple(row.instruction for row in given if isinstance(row, PreferencePair))
         return Iteration(
             number=number,
             seed=config.seed,
             members=earlier[-1],
-            instructions=METHODS[config.method].draw(config, self.instructions, number),
+            instructions=METHODS[config.method].draw(config, about, number),
             standings={m.name: initial_standing(config.reputation) for m in self.members},
             reliability={},
             earlier=earlier,
-            given=self.given(number),
+            given=given,
         )
 
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from phalanx.collective.screening import normalised
 from phalanx.config.schema import Config, TaskSettings
+from phalanx.config.uses import source_of
 from phalanx.errors import ConfigError
 from phalanx.identity import canonical_json
 from phalanx.sources import BUILTIN
@@ -221,7 +222,7 @@ def of_instructions(
     return overlaps(
         INSTRUCTIONS,
         {one.id: one.user_turns for one in instructions},
-        config.instructions.source,
+        source_of(config)[1],
         config.evaluate.tasks,
         items,
         dropped=mode == "drop",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phalanx.chat import ChatFormat
+from phalanx.collective.conversation import judged_turns
 from phalanx.errors import TrainingError
 from phalanx.types import Demonstration, Member, Message, PreferencePair
 
@@ -60,7 +61,8 @@ def pair_rows(
 ) -> tuple[list[PairRow], dict[str, int]]:
     """Rows of the pairs that can train, and how many cannot, by reason.
 
-    The prompt is the one that the member answers: its own system prompt and the instruction. A
+    The prompt is the one that the member answers: its own system prompt and the instruction, or
+    the whole conversation where the pair is about a later turn. A
     completion ends with one end token unless it was truncated. A pair that already names a
     reason in ``drop`` is counted under it.
 
@@ -73,7 +75,7 @@ def pair_rows(
         _check_probabilities(member, pairs)
     for pair in pairs:
         _check_weight(member, pair)
-        prompt = chat.prompt_ids(member.messages(pair.instruction.text))
+        prompt = chat.prompt_ids(member.conversation(judged_turns(pair.instruction)))
         chosen = chat.completion_ids(pair.chosen, not pair.chosen_truncated)
         rejected = chat.completion_ids(pair.rejected, not pair.rejected_truncated)
         texts = (pair.chosen, pair.rejected)
