@@ -54,7 +54,7 @@ def check_unused(config: Config) -> Iterator[Fault]:
     if config.moaa != MoaaSettings():
         yield Fault(("moaa",), "has no use with method: sparta; set method: moaa", "note")
     if config.evaluate.mixture and pool_settings(config):
-        yield from _mixture(config)
+        yield from check_mixture(config)
     if config.mixture != MixtureSettings() and not config.evaluate.mixture:
         text = "has no use in a run of method: sparta unless evaluate.mixture is on"
         yield Fault(("mixture",), text, "note")
@@ -71,7 +71,7 @@ def check_moaa(config: Config) -> Iterator[Fault]:
     yield from _lengths(config)
     if not pool_settings(config):
         return
-    yield from _mixture(config)
+    yield from check_mixture(config)
     yield from _students(config)
     if _mixes_reward(config):
         yield from _panel(config)
@@ -83,11 +83,11 @@ def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
     if not pool_settings(config):
         return
     if purpose == "mix":
-        yield from _mixture(config)
+        yield from check_mixture(config)
     elif purpose == "judge" and config.judge.protocol == "moa":
         yield from _panel(config)
         if not (config.reward.proposers and config.reward.aggregator):
-            yield from _mixture(config)  # it stands in for what is not named
+            yield from check_mixture(config)  # it stands in for what is not named
     elif purpose == "judge":
         yield from _judges(config)
         if not any("judge" in member.roles for member in pool_settings(config)):
@@ -115,7 +115,7 @@ def _named(config: Config, name: str, path: Path) -> Iterator[Fault]:
         yield Fault(path, f"there is no member {name!r}; {did_you_mean(name, known)}")
 
 
-def _writer(config: Config, name: str, path: Path) -> Iterator[Fault]:
+def check_writer(config: Config, name: str, path: Path) -> Iterator[Fault]:
     """A name that must be that of a member which can write."""
     member = _known(config).get(name)
     if member is None:
@@ -131,14 +131,15 @@ def _twice(names: Sequence[str], path: Path, instead: str) -> Iterator[Fault]:
             yield Fault(path, f"names {name} {count} times; {instead}")
 
 
-def _mixture(config: Config) -> Iterator[Fault]:
+def check_mixture(config: Config) -> Iterator[Fault]:
+    """Whether the section ``mixture`` can be used: who writes and who proposes."""
     settings = config.mixture
     if not settings.aggregator:
         known = ", ".join(m.name for m in pool_settings(config) if m.engine != "reward")
         text = f"names nobody; expected the member that writes the last answer, one of {known}"
         yield Fault(("mixture", "aggregator"), text)
     else:
-        yield from _writer(config, settings.aggregator, ("mixture", "aggregator"))
+        yield from check_writer(config, settings.aggregator, ("mixture", "aggregator"))
     yield from _proposers(config)
     if settings.samples > 1 and settings.propose.temperature == 0:
         text = f"is 0 (greedy), so the {settings.samples} samples of a proposer are all the same"
@@ -149,12 +150,12 @@ def _mixture(config: Config) -> Iterator[Fault]:
 def _proposers(config: Config) -> Iterator[Fault]:
     settings = config.mixture
     for name in settings.proposers:
-        yield from _writer(config, name, ("mixture", "proposers"))
+        yield from check_writer(config, name, ("mixture", "proposers"))
     instead = "several proposals of one member are mixture.samples"
     yield from _twice(settings.proposers, ("mixture", "proposers"), instead)
     for position, layer in enumerate(settings.per_layer):
         for name in layer:
-            yield from _writer(config, name, ("mixture", "per_layer", position))
+            yield from check_writer(config, name, ("mixture", "per_layer", position))
         yield from _twice(layer, ("mixture", "per_layer", position), instead)
     for position, layer in enumerate(proposers_of(config)):
         path: Path = ("mixture", "per_layer", position)
@@ -236,7 +237,7 @@ def _data(config: Config, student: StudentSettings, path: Path) -> Iterator[Faul
     if data in BUILDERS or data == "none":
         return
     if data.startswith(TEACHER):
-        yield from _writer(config, data.removeprefix(TEACHER), below)
+        yield from check_writer(config, data.removeprefix(TEACHER), below)
         return
     known = [*BUILDERS, "none", *(f"{TEACHER}{name}" for name in _known(config))]
     yield Fault(below, f"{data!r} is not known here; {did_you_mean(data, known)}")
@@ -324,12 +325,12 @@ def _mixes_reward(config: Config) -> bool:
 def _panel(config: Config) -> Iterator[Fault]:
     settings = config.reward
     for name in settings.proposers:
-        yield from _writer(config, name, ("reward", "proposers"))
+        yield from check_writer(config, name, ("reward", "proposers"))
     yield from _twice(settings.proposers, ("reward", "proposers"), "each evaluates once")
     if settings.aggregator:
-        yield from _writer(config, settings.aggregator, ("reward", "aggregator"))
+        yield from check_writer(config, settings.aggregator, ("reward", "aggregator"))
     if settings.selector:
-        yield from _writer(config, settings.selector, ("reward", "selector"))
+        yield from check_writer(config, settings.selector, ("reward", "selector"))
     if settings.criteria != "builtin":
         yield from _file(settings.criteria, ("reward", "criteria"))
     if settings.tie_below and settings.verdict == "written":
@@ -341,7 +342,7 @@ def _helpers(config: Config) -> Iterator[Fault]:
     """The rewriter, the ranker, and the samples of the students."""
     settings = config.moaa
     if settings.rewriter:
-        yield from _writer(config, settings.rewriter, ("moaa", "rewriter"))
+        yield from check_writer(config, settings.rewriter, ("moaa", "rewriter"))
     ranker, path = ranker_of(config), ("moaa", "ranker")
     if settings.ranker and ranker != MOA:
         yield from _named(config, ranker, path)
@@ -401,7 +402,7 @@ def _search(config: Config) -> Iterator[Fault]:
         text = "0 leaves no dev rows, on which a search is scored; use more, such as 0.3"
         yield Fault(("evaluate", "dev_share"), text)
     if config.mixture.aggregator:
-        yield from _mixture(config)  # it is tried, too
+        yield from check_mixture(config)  # it is tried, too
     if search.metric == "accuracy":
         return
     if not search.judge:
