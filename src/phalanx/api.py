@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx import config as _config
 from phalanx.config.rules_moaa import Purpose
@@ -34,6 +34,7 @@ from phalanx.measuring.work import measure_subjects
 from phalanx.methods import METHODS
 from phalanx.mixing import mix_file
 from phalanx.plan import content_faults
+from phalanx.progress import Silent
 from phalanx.report.facts import RunFacts, gather
 from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
@@ -48,8 +49,12 @@ from phalanx.types import Instruction, Member, Progress
 from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
+if TYPE_CHECKING:
+    from phalanx.comparing.work import Compared
+
 __all__ = [
     "Run",
+    "compare",
     "judge",
     "judge_bench",
     "list_methods",
@@ -340,6 +345,36 @@ def synthesise(
     with folder_or_scratch(out) as folder:
         wanted = Wish(member, count, **wish)
         return synthesise_to(loaded, folder, wanted, progress=progress, workshop=workshop)
+
+
+def compare(
+    file: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | str | None = None,
+    seeds: Sequence[int] = (),
+    only: Sequence[str] = (),
+    jobs: int = 1,
+    table: bool = False,
+    progress: Progress | None = None,
+) -> Compared:
+    """Run the methods of a comparison's file on equal terms; ``findings`` of the result has every
+    number of the table, ``failed`` the arms that came to no end.
+
+    ``overrides`` change what all methods share; ``seeds`` and ``only`` what is run of the file;
+    ``jobs`` is how many runs go on at a time; ``table`` runs nothing. Raises ConfigError with every
+    fault of every method, LedgerError where ``out`` (default: runs/ and the file's name) has work
+    of other settings, and Interrupted on Ctrl-C.
+    """
+    from phalanx.comparing.loading import read_comparison
+    from phalanx.comparing.work import compare_to
+
+    path = Path(file)
+    comparison = read_comparison(path, overrides, seeds=seeds, only=only)
+    folder = Path("runs") / path.stem if out is None else Path(out)
+    return compare_to(
+        comparison, folder, title=path.stem, jobs=jobs, table=table, progress=progress or Silent()
+    )
 
 
 def reproduce(

@@ -2,12 +2,22 @@
 
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
-``methods`` lists what a run can do.
+``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms.
 """
 
-from phalanx.cli import asking, judging, measuring, methods, reproducing, runs, search
+from phalanx.cli import (
+    asking,
+    comparing,
+    judging,
+    measuring,
+    methods,
+    reproducing,
+    runs,
+    search,
+)
 from phalanx.cli.base import app, main
 
 __all__ = [
-    "app", "asking", "judging", "main", "measuring", "methods", "reproducing", "runs", "search",
+    "app", "asking", "comparing", "judging", "main", "measuring", "methods", "reproducing", "runs",
+    "search",
 ]  # fmt: skip

@@ -88,6 +88,14 @@ def listed(given: Sequence[str] | None) -> list[str]:
     return words
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """The seeds of an option: 1,2,3. Raises ConfigError."""
+    names = listed([text])
+    if not all(name.isascii() and name.isdecimal() for name in names):
+        raise ConfigError(f"--seeds {text!r}: expected numbers from 0, such as 1,2,3")
+    return tuple(dict.fromkeys(map(int, names)))
+
+
 @contextmanager
 def stopping() -> Iterator[None]:
     """The second Ctrl-C stops at once; it is a message, too."""

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, app, listed, out
-from phalanx.errors import ConfigError
+from phalanx.cli.base import Overrides, app, listed, numbers, out
 
 
 @app.command()
@@ -61,7 +60,7 @@ def reproduce(
         pool=pool,
         table=table,
         columns=tuple(dict.fromkeys(listed(only))),
-        seeds=_numbers(seeds),
+        seeds=numbers(seeds),
         machine=machine,
     )
     folder = made.folder
@@ -89,10 +88,3 @@ def reproduce(
         out.print(f"{lacking} more cells lack something: README.md says what", markup=False)
     if made.num_filled < made.num_able:
         out.print(f"Next: sh {folder / 'commands.sh'}", markup=False, soft_wrap=True)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    names = listed([text])
-    if not all(name.isascii() and name.isdecimal() for name in names):
-        raise ConfigError(f"--seeds {text!r}: expected numbers from 0, such as 1,2,3")
-    return tuple(dict.fromkeys(map(int, names)))

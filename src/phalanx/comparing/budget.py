@@ -20,7 +20,7 @@ their price, paid anew for every question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -259,8 +259,3 @@ def _counted(ledger: Ledger) -> tuple[str, tuple[Any, ...]]:
 def shared_in_all(ledger: Ledger) -> int:
     """Requests that another run had answered, the measurement of members included."""
     return ledger.count("responses", "attempts = 0")
-
-
-def computed_once(uses: Mapping[str, Use]) -> float:
-    """Requests of several runs without those that they took from each other."""
-    return sum(use.responses + use.judgments - use.shared for use in uses.values())

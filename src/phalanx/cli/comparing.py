@@ -1,0 +1,77 @@
+"""The verb ``compare``: several methods on equal terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phalanx.cli.base import Overrides, Quiet, app, err, listed, numbers, out, stopping
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The folder of all runs. Default: runs/ and the file's name."),
+]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", help="These seeds instead of the file's: 1,2,3.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME,...", help="Only these, and what they are compared with."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, a process each.")]
+TableOnly = Annotated[
+    bool, typer.Option("--table", help="Run nothing: the table of whatever is finished.")
+]
+
+
+@app.command()
+def compare(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is compared, and how (YAML).")],
+    overrides: Overrides = None,
+    out_folder: Out = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    jobs: Jobs = 1,
+    table: TableOnly = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run several methods on the same pool under an equal budget, and compare them.
+
+    `phalanx compare configs/compare/smoke.yaml`
+
+    One pool a seed, one run of each method and seed, and one table: comparison.md and
+    comparison.json. The same command goes on where it stopped. Settings change what all methods
+    share. Exit code 1 where an arm failed; the table has the others.
+    """
+    from phalanx.api import compare as compared
+    from phalanx.comparing.rendering import page
+    from phalanx.progress import for_terminal
+
+    progress = for_terminal(quiet=quiet)
+    try:
+        with stopping():
+            made = compared(
+                file,
+                overrides or [],
+                out=out_folder,
+                seeds=numbers(seeds) if seeds is not None else (),
+                only=tuple(dict.fromkeys(listed(only))),
+                jobs=jobs,
+                table=table,
+                progress=progress,
+            )
+    finally:
+        progress.finish()
+    out.print(page(made.findings, made.title, made.notes, made.more))
+    out.print(f"Table: {made.path}", markup=False, soft_wrap=True)
+    show_failed(made.failed)
+
+
+def show_failed(failed) -> None:
+    """Name the arms that failed, and end with exit code 1 where there are some."""
+    for one in failed:
+        err.print(f"phalanx: failed: {one}", markup=False, highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)

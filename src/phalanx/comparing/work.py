@@ -1,0 +1,87 @@
+"""``phalanx compare``: read, run, tabulate, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.comparing import rendering
+from phalanx.comparing.budget import shared_in_all
+from phalanx.comparing.running import Failed, run_all
+from phalanx.comparing.spec import FROZEN, Arm, Comparison
+from phalanx.comparing.table import Findings, tabulate
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.report.moaa_words import Section
+from phalanx.types import Progress
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of it. ``path`` is the table as Markdown; the same as JSON lies beside it."""
+
+    folder: Path
+    title: str
+    findings: Findings
+    notes: tuple[str, ...]
+    failed: tuple[Failed, ...]
+    path: Path
+    more: tuple[Section, ...] = ()
+
+
+def compare_to(
+    comparison: Comparison,
+    out: Path,
+    *,
+    title: str,
+    jobs: int = 1,
+    table: bool = False,
+    progress: Progress,
+    against: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
+    more: Callable[[Findings], Sequence[Section]] = lambda _: (),
+) -> Compared:
+    """Run what is owed (with ``table`` nothing), and write the table of all that is finished.
+
+    ``more`` makes further sections from what was found.
+
+    Raises as :func:`phalanx.comparing.running.run_all` and
+    :func:`phalanx.comparing.table.tabulate`.
+    """
+    for note in sizes(comparison):
+        progress.say(note)
+    failed = () if table else run_all(comparison, out, jobs=jobs, progress=progress)
+    arms = comparison.all_arms(out)
+    references = tuple(dict.fromkeys(against or (comparison.against, FROZEN)))
+    known = {way.name for way in comparison.ways}
+    references = tuple(name for name in references if name in known)
+    findings = tabulate(arms, references, comparison.budget)
+    told = (*notes, *sizes(comparison), *shared(arms))
+    out.mkdir(parents=True, exist_ok=True)
+    sections = tuple(more(findings))
+    path, _ = rendering.write(findings, out, title, told, sections)
+    return Compared(out, title, findings, told, failed, path, sections)
+
+
+def sizes(comparison: Comparison) -> tuple[str, ...]:
+    """How large the budget lets each way be."""
+    if comparison.budget is None:
+        return ()
+    head = f"Budget of each run: {comparison.budget.amount:,} {comparison.budget.quantity}."
+    return (head, *(f"{way.name}: {way.note}." for way in comparison.ways if way.note))
+
+
+def shared(arms: list[Arm]) -> Iterator[str]:
+    """How much was asked once and used by several arms."""
+    taken = requests = 0
+    for arm in arms:
+        path = run_ledger_path(arm.folder)
+        if path.exists():
+            with Ledger(path) as ledger:
+                taken += shared_in_all(ledger)
+                requests += ledger.count("responses")
+    if taken:
+        yield (
+            f"Of {requests:,} requests of all arms, measurement included, {taken:,} had been "
+            "answered for another arm of the seed, and were not asked again."
+        )
