@@ -1,21 +1,28 @@
-"""Members x tasks: responses, marked item by item (:mod:`phalanx.marking`); mixtures likewise."""
+"""Members x tasks: responses, marked item by item (:mod:`phalanx.marking`).
+
+Those who answer together are measured likewise: the mixture, and the methods that only answer.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from phalanx.collective.mixture import Mixed, Mixture, mix, mixture_from
+from phalanx.collective.mixture import Mixed, Mixture, mix_as, mixture_from
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.config.staging import joining
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id, derive_seed
+from phalanx.identity import canonical_json, content_id, derive_seed
 from phalanx.ledger import Ledger
+from phalanx.ledger.rows import together_key
 from phalanx.marking import Answered, record_answers
+from phalanx.methods import METHODS, Question, Reached
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem, load_task, score, skipped_rows
+from phalanx.tasks.comparing import reading_of
+from phalanx.tasks.items import UNVOTED
 from phalanx.types import (
     Ask,
     IterationResult,
@@ -143,13 +150,8 @@ def ask_mixture(
 
     Raises ConfigError as :func:`answers`.
     """
-    tasks = {task.name: task for task in config.evaluate.tasks}
-    alike: dict[tuple[int, float], list[int]] = {}
-    for at, item in enumerate(items):
-        for number in range(tasks[item.task].samples):
-            alike.setdefault((number, tasks[item.task].temperature), []).append(at)
     found: list[list[Mixed]] = [[] for _ in items]
-    for (number, temperature), places in alike.items():
+    for (number, temperature), places in _alike(items, config).items():
         mine = [items[at] for at in places]
         made = answers(
             mixture, mine, ask, config, phase="evaluate", sample=number, temperature=temperature
@@ -166,6 +168,16 @@ def ask_mixture(
         )
         for item, mixed in zip(items, found, strict=True)
     ]
+
+
+def _alike(items: Sequence[TaskItem], config: Config) -> dict[tuple[int, float], list[int]]:
+    """(number of the sample, temperature) -> positions of the items that want such an answer."""
+    tasks = {task.name: task for task in config.evaluate.tasks}
+    found: dict[tuple[int, float], list[int]] = {}
+    for at, item in enumerate(items):
+        for number in range(tasks[item.task].samples):
+            found.setdefault((number, tasks[item.task].temperature), []).append(at)
+    return found
 
 
 def answers(
@@ -186,23 +198,107 @@ def answers(
     do not depend on the iteration: a mixture that stays as it was is not asked again.
     Raises ConfigError for items that are scored by the likelihood of given texts.
     """
+    _refuse_likelihoods("a mixture", items)
+    conversations = [(Message("user", item.instruction),) for item in items]
+    want = Sampling(temperature, 1.0, 0, config.evaluate.max_new_tokens)
+    place = _place(config, sample)
+    return mix_as(conversations, mixture, ask, want, place=place, phase=phase)
+
+
+def _place(config: Config, sample: int) -> tuple:
+    return ("evaluate", config.seed, *([sample] if sample else []))
+
+
+def _refuse_likelihoods(who: str, items: Sequence[TaskItem]) -> None:
     if unfit := sorted({item.task for item in items if item.match in BY_LIKELIHOOD}):
         raise ConfigError(
-            f"a mixture writes and gives no likelihood of a given text, which {', '.join(unfit)} "
+            f"{who} writes and gives no likelihood of a given text, which {', '.join(unfit)} "
             "is scored by; leave that task out of evaluate.tasks, or use kind: truthfulqa"
         )
-    last = mixture.settings.aggregate.model_copy(
-        update={
-            "temperature": temperature,
-            "top_p": 1.0,
-            "top_k": 0,
-            "max_new_tokens": config.evaluate.max_new_tokens,
-        }
-    )
-    settings = mixture.settings.model_copy(update={"aggregate": last})
-    conversations = [(Message("user", item.instruction),) for item in items]
-    place = ("evaluate", config.seed, *([sample] if sample else []))
-    return mix(conversations, replace(mixture, settings=settings), ask, place=place, phase=phase)
+
+
+# Methods that answer together --------------------------------------------------------------------
+
+
+def evaluate_together(
+    name: str,
+    members: Sequence[Member],
+    items: Sequence[TaskItem],
+    ask: Ask,
+    ledger: Ledger,
+    config: Config,
+    *,
+    best: str,
+    iteration: int,
+) -> dict[str, int]:
+    """Let the method ``name`` answer every item; one row each for the pseudo-member of its name.
+
+    Returns what happened on the way, summed up (:class:`phalanx.methods.Reached`), and records it
+    under :func:`phalanx.ledger.rows.together_key` when all rows are there. An item without an
+    answer is wrong and not readable, with the reason.
+    """
+    answered, counts = ask_together(name, name, members, items, ask, config, best=best)
+    record_answers(answered, ask, ledger, config, iteration=iteration)
+    ledger.put(together_key(iteration, name), canonical_json(counts))
+    return counts
+
+
+def ask_together(
+    method: str,
+    name: str,
+    members: Sequence[Member],
+    items: Sequence[TaskItem],
+    ask: Ask,
+    config: Config,
+    *,
+    best: str,
+) -> tuple[list[Answered], dict[str, int]]:
+    """The answers of a method that answers together, in rows of ``name``, and its counts.
+
+    As with members and mixtures, ids do not depend on the iteration. Raises ConfigError for items
+    that are scored by the likelihood of given texts, and as the method does.
+    """
+    _refuse_likelihoods(method, items)
+    answer = METHODS[method].answer
+    if answer is None:
+        raise ConfigError(f"{method} does not answer together; it is no collective to measure")
+    found: list[list[Reached]] = [[] for _ in items]
+    for (number, temperature), places in _alike(items, config).items():
+        made = answer(
+            [question_of(items[at]) for at in places],
+            members,
+            ask,
+            config,
+            best=best,
+            want=Sampling(temperature, 1.0, 0, config.evaluate.max_new_tokens),
+            place=_place(config, number),
+        )
+        for at, one in zip(places, made, strict=True):
+            found[at].append(one)
+    counts: Counter[str] = Counter()
+    for one in (one for reached in found for one in reached):
+        counts.update({"questions": 1, "unanswered": int(one.response is None)} | one.counts)
+    answered = [
+        Answered(
+            name,
+            item,
+            tuple(one.response for one in reached),
+            reached[0].writer,
+            next((one.reason for one in reached if one.reason), ""),
+            tuple(one.writer for one in reached),
+        )
+        for item, reached in zip(items, found, strict=True)
+    ]
+    return answered, dict(counts)
+
+
+def question_of(item: TaskItem) -> Question:
+    """An item as it is put to those who answer together; how it is scored says how they vote."""
+    turns = (Message("user", item.instruction),)
+    if item.match in UNVOTED:
+        return Question(item.id, turns)
+    read, same = reading_of(item)
+    return Question(item.id, turns, read, same)
 
 
 def mixture_after(config: Config, ledger: Ledger, number: int) -> Mixture | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from phalanx import pool
 from phalanx.asking import (
@@ -28,6 +30,7 @@ from phalanx.errors import JudgmentError, LedgerError
 from phalanx.evaluate import (
     evaluate,
     evaluate_mixture,
+    evaluate_together,
     label_metrics,
     load_tasks,
     mixture_after,
@@ -35,11 +38,13 @@ from phalanx.evaluate import (
 )
 from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import messages, together_key
 from phalanx.methods import METHODS
 from phalanx.plan import require
 from phalanx.progress import Silent
 from phalanx.recruit import recruit_jobs
-from phalanx.sources import BUILTIN, instructions_from, read_demonstrations
+from phalanx.report.scores import best_on_dev
+from phalanx.sources import BUILTIN, WHOLE, instructions_of, read_demonstrations
 from phalanx.tasks import TaskItem, contamination
 from phalanx.training import TrainJob
 from phalanx.types import (
@@ -48,6 +53,7 @@ from phalanx.types import (
     Iteration,
     IterationResult,
     Member,
+    Message,
     PreferencePair,
     Progress,
     Standing,
@@ -97,11 +103,17 @@ def align(
         with stop_is_recorded(ledger):
             prepare_pool(session)
             measure(session, 0)
-            for number in range(1, config.iterations + 1):
+            measure_together(session)
+            for number in range(1, length_of(config) + 1):
                 iterate(session, number)
         if ledger.get("finished") is None:
             ledger.put("finished", now())
     return folder
+
+
+def length_of(config: Config) -> int:
+    """How many iterations a run has: none where the method trains nobody."""
+    return config.iterations if METHODS[config.method].run else 0
 
 
 def iterate(session: Session, number: int) -> None:
@@ -121,7 +133,7 @@ def iterate(session: Session, number: int) -> None:
 def open_run(session: Session) -> None:
     """Read the inputs, and either start the ledger or check that it is of the same run."""
     config, ledger = session.config, session.ledger
-    read = instructions_from(config.instructions, seed=config.seed)
+    read = instructions_of(config)
     session.items = load_tasks(config)
     overlaps = guard(session, read.instructions)
     fingerprint = content_id(session.instructions, session.items, files_behind(config))
@@ -149,7 +161,7 @@ def open_run(session: Session) -> None:
         return
     members = pool.members_from(config)
     facts = start_facts(
-        config, members, method=config.method, inputs=fingerprint, iterations=config.iterations
+        config, members, method=config.method, inputs=fingerprint, iterations=length_of(config)
     )
     facts["skipped_instructions"] = canonical_json(read.skipped)
     facts["skipped_items"] = canonical_json(skipped := skipped_of(config))
@@ -197,7 +209,7 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
-    if config.iterations == before.iterations:
+    if config.iterations == before.iterations or not length_of(config):
         return
     recorded = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
     if config.iterations < recorded:
@@ -330,17 +342,38 @@ def measure(session: Session, number: int) -> None:
     evaluate(members, session.items, ask, ledger, session.config, iteration=number)
 
 
+def measure_together(session: Session) -> None:
+    """Where the method is one that only answers: the members answer every item as one."""
+    config, ledger = session.config, session.ledger
+    method = METHODS[config.method]
+    if method.answer is None or ledger.get(together_key(0, config.method)) is not None:
+        return
+    members = ledger.members(0)
+    counts = evaluate_together(
+        config.method,
+        members,
+        session.items,
+        session.ask(0),
+        ledger,
+        config,
+        best=best_on_dev(ledger, [member.name for member in members]),
+        iteration=0,
+    )
+    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+    session.progress.say(f"{method.title}: {listed}")
+
+
 def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
     """The kept pairs of an iteration, in the order of their ids: the same in every process."""
     rows = ledger.query(
-        "SELECT p.*, i.text AS instruction_text, i.domain FROM pairs p JOIN instructions i "
+        "SELECT p.*, i.text, i.domain, i.flags, i.later FROM pairs p JOIN instructions i "
         "ON i.id = p.instruction WHERE p.iteration = ? AND p.dropped = '' ORDER BY p.id",
         (number,),
     )
     return [
         PreferencePair(
             id=row["id"],
-            instruction=Instruction(row["instruction"], row["instruction_text"], row["domain"]),
+            instruction=prompt_of(row),
             chosen=row["chosen"],
             rejected=row["rejected"],
             chosen_member=row["chosen_member"],
@@ -354,6 +387,14 @@ def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
         )
         for row in rows
     ]
+
+
+def prompt_of(row: Mapping[str, Any]) -> Instruction:
+    """What a stored pair is about: the first user turn, or the whole of a conversation."""
+    plain = Instruction(row["instruction"], row["text"], row["domain"])
+    if WHOLE not in json.loads(row["flags"]):
+        return plain
+    return replace(plain, turns=(Message("user", row["text"]), *messages(row["later"])))
 
 
 def with_label_noise(pairs: Sequence[PreferencePair], config: Config) -> list[PreferencePair]:

@@ -39,8 +39,9 @@ GOLD = "gold"
 class Answered:
     """An item and what was answered: one response a sample, or one a choice (likelihoods).
 
-    ``name`` is that of its row, ``writer`` the member that wrote it, who does not judge it. Where
-    a response is None ``missing`` says why.
+    ``name`` is that of its row, ``writer`` the member that wrote it, who does not judge it;
+    ``writers`` has the one of each sample where several may have written them. Where a response is
+    None ``missing`` says why.
     """
 
     name: str
@@ -48,6 +49,10 @@ class Answered:
     responses: tuple[Response | None, ...]
     writer: str
     missing: str = ""
+    writers: tuple[str, ...] = ()
+
+    def writer_of(self, sample: int) -> str:
+        return self.writers[sample] if self.writers else self.writer
 
 
 def record_answers(
@@ -127,8 +132,8 @@ def _graded(
         if one.item.match == "judged" and (text := _shown(response))
     ]
     asked = []
-    for at, _, text in shown:
-        item, mine = answered[at].item, judges_for(answered[at].writer, judges)
+    for at, number, text in shown:
+        item, mine = answered[at].item, judges_for(answered[at].writer_of(number), judges)
         asked += [
             grade_request(item.instruction, item.answer, text, judge, seed=config.seed)
             for judge in mine
@@ -136,7 +141,7 @@ def _graded(
     replies = iter(ask("evaluate grade", asked) if asked else [])
     for at, number, text in shown:
         one = answered[at]
-        given = [(judge, next(replies)) for judge in judges_for(one.writer, judges)]
+        given = [(judge, next(replies)) for judge in judges_for(one.writer_of(number), judges)]
         grades = {judge.name: read_grade(reply) for judge, reply in given}
         rows = [
             _game(one, number, text, judge.name, grades[judge.name], reply, iteration)

@@ -74,7 +74,7 @@ def check_moaa(config: Config) -> Iterator[Fault]:
     yield from check_mixture(config)
     yield from _students(config)
     if _mixes_reward(config):
-        yield from _panel(config)
+        yield from check_panel(config)
     yield from _helpers(config)
 
 
@@ -85,7 +85,7 @@ def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
     if purpose == "mix":
         yield from check_mixture(config)
     elif purpose == "judge" and config.judge.protocol == "moa":
-        yield from _panel(config)
+        yield from check_panel(config)
         if not (config.reward.proposers and config.reward.aggregator):
             yield from check_mixture(config)  # it stands in for what is not named
     elif purpose == "judge":
@@ -322,7 +322,8 @@ def _mixes_reward(config: Config) -> bool:
     return ranks or compares
 
 
-def _panel(config: Config) -> Iterator[Fault]:
+def check_panel(config: Config) -> Iterator[Fault]:
+    """Whether the panel of ``reward`` can judge."""
     settings = config.reward
     for name in settings.proposers:
         yield from check_writer(config, name, ("reward", "proposers"))

@@ -302,6 +302,11 @@ ITEM_TEXTS = (
 """The same as rows (task, item, question, gold), to begin a query with."""
 
 
+def together_key(iteration: int, name: str) -> str:
+    """The key of the fact that a collective was measured: what happened on the way, counted."""
+    return f"together:{iteration}:{name}"
+
+
 SUBJECT = "subject:"
 """Keys of the facts that say of whom a subject of an evaluation is made (``together``, and the
 keys of its ``members``) begin so; its name follows. A collective that has one answer of its own to

@@ -277,6 +277,20 @@ def _selection(table: Table, seed: int) -> dict[str, object]:
     return chosen
 
 
+def best_on_dev(ledger: Ledger, names: Sequence[str], iteration: int = 0) -> str:
+    """The member with the best dev mean after an iteration; of equals the first of ``names``.
+
+    "" where none of them was measured on dev items.
+    """
+    table = Table(ledger, names)
+    means = {
+        name: macro(scores, table.domain)
+        for name in table.members
+        if (scores := table.of(iteration, name, "dev"))
+    }
+    return max(means, key=lambda name: means[name], default="")
+
+
 def _choice(table: Table, member: str, number: int, seed: int) -> Choice:
     dev, test = table.of(number, member, "dev"), table.of(number, member, "test")
     level, interval = domain_mean(test, table.domain, derive_seed("report", seed, member, number))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from phalanx.config.schema import Config
 from phalanx.config.staging import stage_of
 from phalanx.ledger import STOPPED, Ledger
+from phalanx.ledger.rows import together_key
 from phalanx.methods import METHODS
 from phalanx.pool import TRAINABLE, learners
 from phalanx.report.accounting import PHASES
@@ -94,7 +95,20 @@ def _owed(ledger: Ledger, config: Config, members: Sequence[Member], number: int
     due = number % config.evaluate.every == 0 or number == config.iterations
     if config.evaluate.tasks and due and not ledger.has_evaluation(number):
         return _measuring(ledger, number)
+    name = ledger.get("method") or config.method
+    if METHODS[name].answer and ledger.get(together_key(0, name)) is None:
+        return _answering(ledger, name)
     return None
+
+
+def _answering(ledger: Ledger, name: str) -> _Step:
+    """The phase under way where the members answer as one."""
+    rows = [row for row in ledger.query(PHASES) if row["phase"].startswith("evaluate ")]
+    if not rows:
+        return _Step(f"evaluate {name}", 0, 0, known=False)
+    last = rows[-1]
+    asked = max(last["asked"] or 0, last["stored"])
+    return _Step(last["phase"], asked, asked - last["stored"], known=last["asked"] is not None)
 
 
 def _measuring(ledger: Ledger, number: int) -> _Step:

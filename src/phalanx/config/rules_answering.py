@@ -1,0 +1,164 @@
+"""Rules of the methods that only answer: who answers, who votes or chooses, and on what tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from phalanx.config.faults import Fault
+from phalanx.config.keys import Path
+from phalanx.config.mixing import MOA, debaters_of, pool_settings
+from phalanx.config.rules_moaa import SCORERS, check_mixture, check_panel, check_writer
+from phalanx.config.rules_several import check_debate
+from phalanx.config.rules_tasks import LIKELIHOODS
+from phalanx.config.schema import Config, MemberSettings, TaskSettings
+
+_FREE_KINDS = ("humaneval", "ifeval", "truthfulqa_mc2", "com2")
+_FREE_MATCHES = ("contains", "judged")
+
+
+def is_free(task: TaskSettings) -> bool:
+    """Whether a task's answers are free: nothing that members could agree on
+    (:data:`phalanx.tasks.items.UNVOTED`)."""
+    return task.kind in _FREE_KINDS if task.kind else task.match in _FREE_MATCHES
+
+
+def check_self_consistency(config: Config) -> Iterator[Fault]:
+    """Somebody who answers, differently each time, and answers to vote on."""
+    settings = config.self_consistency
+    yield from _written(config)
+    yield from _answerer(config, "self_consistency", settings.member)
+    yield from _sampled("self_consistency", settings.samples, settings.sample.temperature)
+    for position, task in enumerate(config.evaluate.tasks):
+        if is_free(task):
+            text = (
+                f"{task.name} asks for free answers, and self_consistency votes on final ones: "
+                "there is nothing to vote on; leave it out, or use best_of_n or council"
+            )
+            yield Fault(("evaluate", "tasks", position), text)
+
+
+def check_debating(config: Config) -> Iterator[Fault]:
+    """Debaters, and somebody to choose where there is nothing to vote on."""
+    yield from _written(config)
+    yield from check_debate(config)
+    free = [task.name for task in config.evaluate.tasks if is_free(task)]
+    debaters = dict.fromkeys(debaters_of(config))
+    if free and not config.debate.summariser and pool_settings(config) and len(debaters) < 3:
+        text = (
+            f"names nobody, and {', '.join(free)}: of free answers the debaters vote for one, but "
+            f"{' and '.join(debaters)} have nobody else's two answers to choose between, so one "
+            "is drawn; name a summariser, or a third debater"
+        )
+        yield Fault(("debate", "summariser"), text, "note")
+
+
+def check_mixing(config: Config) -> Iterator[Fault]:
+    """A mixture that can answer."""
+    yield from _written(config)
+    if pool_settings(config):
+        yield from check_mixture(config)
+    if config.evaluate.mixture:
+        text = "has no use with method: mixture, which measures the mixture anyway"
+        yield Fault(("evaluate", "mixture"), text, "note")
+
+
+def check_council(config: Config) -> Iterator[Fault]:
+    """Two answers at least, and a voter who wrote neither."""
+    yield from _written(config)
+    settings = config.council
+    for key, names in (("members", settings.members), ("voters", settings.voters)):
+        for name in names:
+            yield from check_writer(config, name, ("council", key))
+    known = pool_settings(config)
+    if not known:
+        return
+    members = settings.members or [m.name for m in known if "contest" in m.roles]
+    voters = settings.voters or [
+        m.name for m in known if "judge" in m.roles and m.engine != "reward"
+    ]
+    count = len(set(members))
+    if count < 2:
+        text = f"a council needs two answers to choose from, and {count} members answer; name more"
+        yield Fault(("council", "members"), text)
+    elif not voters:
+        text = "nobody votes; name members that write, or give one the role judge"
+        yield Fault(("council", "voters"), text)
+    elif count == 2 and set(voters) <= set(members):
+        text = (
+            f"every voter ({', '.join(voters)}) wrote one of the two answers, and nobody votes for "
+            "an answer of their own; name another voter, or a third member"
+        )
+        yield Fault(("council", "voters"), text)
+
+
+def check_best_of_n(config: Config) -> Iterator[Fault]:
+    """Somebody who answers, differently each time, and somebody else who chooses."""
+    settings = config.best_of_n
+    yield from _written(config)
+    yield from _answerer(config, "best_of_n", settings.member)
+    yield from _sampled("best_of_n", settings.samples, settings.sample.temperature)
+    known = pool_settings(config)
+    if known:
+        yield from _choosing(config, known)
+
+
+def _choosing(config: Config, known: Sequence[MemberSettings]) -> Iterator[Fault]:
+    settings, path = config.best_of_n, ("best_of_n", "judge")
+    by_name = {member.name: member for member in known}
+    if settings.judge and settings.judge not in by_name:
+        yield from check_writer(config, settings.judge, path)
+        return
+    if settings.judge and settings.judge == settings.member:
+        text = f"{settings.judge} is the one that answers, and nobody judges an answer of their own"
+        yield Fault(path, f"{text}; name another")
+    if not settings.judge and config.judge.protocol == MOA:
+        yield from check_panel(config)
+        return
+    judges = [m for m in known if "judge" in m.roles]
+    if settings.judge:
+        judges = [by_name[settings.judge]]
+    elif not [judge for judge in judges if judge.name != settings.member]:
+        text = "nobody but the one that answers has the role judge; name a judge, or give the role"
+        yield Fault(path, text)
+    protocol = config.judge.protocol
+    if protocol in ("reward", MOA):
+        unfit = [judge.name for judge in judges if judge.engine not in SCORERS]
+        if protocol == MOA:
+            unfit = [judge.name for judge in judges if judge.engine != "reward"]
+        if unfit:
+            text = (
+                f"is {protocol!r}, by which {', '.join(unfit)} cannot rank answers; use pairwise, "
+                "rubric, expected or likelihood, or name a reward model in best_of_n.judge"
+            )
+            yield Fault(("judge", "protocol"), text)
+
+
+def _answerer(config: Config, section: str, name: str) -> Iterator[Fault]:
+    """The member that answers; without one, the best on dev items, of which there must be some."""
+    path: Path = (section, "member")
+    if name:
+        if pool_settings(config):
+            yield from check_writer(config, name, path)
+    elif config.evaluate.dev_share == 0 and config.evaluate.tasks:
+        text = (
+            "names nobody, and with evaluate.dev_share: 0 there are no dev items on which a member "
+            "is best; name one, or raise evaluate.dev_share"
+        )
+        yield Fault(path, text)
+
+
+def _sampled(section: str, samples: int, temperature: float) -> Iterator[Fault]:
+    if samples > 1 and temperature == 0:
+        text = f"is 0 (greedy), so the {samples} samples are all the same text; raise it"
+        yield Fault((section, "sample", "temperature"), text)
+
+
+def _written(config: Config) -> Iterator[Fault]:
+    """Tasks that are scored by likelihoods want no text, and there is none to choose."""
+    for position, task in enumerate(config.evaluate.tasks):
+        if task.kind in LIKELIHOODS:
+            text = (
+                f"{task.kind} is scored by the likelihood of given texts, and who answers together "
+                "only writes; use kind: truthfulqa"
+            )
+            yield Fault(("evaluate", "tasks", position, "kind"), text)
