@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "ablate",
     "compare",
     "judge",
     "judge_bench",
@@ -374,6 +375,44 @@ def compare(
     folder = Path("runs") / path.stem if out is None else Path(out)
     return compare_to(
         comparison, folder, title=path.stem, jobs=jobs, table=table, progress=progress or Silent()
+    )
+
+
+def ablate(
+    method: str,
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    out: Path | str | None = None,
+    seeds: Sequence[int] = (),
+    groups: Sequence[str] = (),
+    only: Sequence[str] = (),
+    jobs: int = 1,
+    table: bool = False,
+    progress: Progress | None = None,
+) -> Compared:
+    """Run a method ("sparta") whole, and without each of the parts that the configuration has.
+
+    ``groups`` and ``only`` choose parts (default: all), ``seeds`` is by default that of the
+    configuration and the next. Else as :func:`compare`; ``out`` is by default the configuration's
+    folder with ``-ablate`` behind it.
+    """
+    if method != "sparta":
+        raise ConfigError(f"ablate {method!r}: only sparta is taken apart here")
+    from phalanx.comparing.ablating import ablate_to
+
+    folder = Path("runs") / f"{Path(str(config).removeprefix('preset:')).stem}-ablate"
+    return ablate_to(
+        str(config),
+        overrides,
+        folder if out is None else Path(out),
+        title=folder.name,
+        seeds=seeds,
+        groups=groups,
+        only=only,
+        jobs=jobs,
+        table=table,
+        progress=progress or Silent(),
     )
 
 

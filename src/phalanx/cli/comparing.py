@@ -1,4 +1,4 @@
-"""The verb ``compare``: several methods on equal terms."""
+"""The verbs ``compare`` and ``ablate``: several methods, or what is left of one, on equal terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phalanx.cli.base import Overrides, Quiet, app, err, listed, numbers, out, stopping
+from phalanx.cli.base import Overrides, Quiet, Source, app, err, listed, numbers, out, stopping
 
 Out = Annotated[
     Path | None,
@@ -57,6 +57,66 @@ def compare(
                 overrides or [],
                 out=out_folder,
                 seeds=numbers(seeds) if seeds is not None else (),
+                only=tuple(dict.fromkeys(listed(only))),
+                jobs=jobs,
+                table=table,
+                progress=progress,
+            )
+    finally:
+        progress.finish()
+    out.print(page(made.findings, made.title, made.notes, made.more))
+    out.print(f"Table: {made.path}", markup=False, soft_wrap=True)
+    show_failed(made.failed)
+
+
+@app.command()
+def ablate(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="sparta.")],
+    source: Source,
+    overrides: Overrides = None,
+    out_folder: Out = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", help="1,2,3. Default: the configuration's, and the next."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--groups",
+            metavar="GROUP,...",
+            help="Only these: components, pool, diversity, protocols, aggregation. Default: all.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME,...", help="Only these ways: no-nll,copies."),
+    ] = None,
+    jobs: Jobs = 1,
+    table: TableOnly = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take Sparta apart: the whole method, and one way without each of its parts.
+
+    `phalanx ablate sparta configs/ablate/smoke.yaml --groups components,pool`
+
+    Each way is a run of each seed from the same pool; the table compares it with the whole method
+    and with the best initial member. The same command goes on where it stopped; one with more
+    groups adds to it. What the configuration does not have is not taken away, and the reason said.
+    """
+    from phalanx.api import ablate as taken_apart
+    from phalanx.comparing.rendering import page
+    from phalanx.progress import for_terminal
+
+    progress = for_terminal(quiet=quiet)
+    try:
+        with stopping():
+            made = taken_apart(
+                method,
+                source,
+                overrides or [],
+                out=out_folder,
+                seeds=numbers(seeds) if seeds is not None else (),
+                groups=tuple(dict.fromkeys(listed(groups))),
                 only=tuple(dict.fromkeys(listed(only))),
                 jobs=jobs,
                 table=table,

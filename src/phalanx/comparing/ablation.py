@@ -15,18 +15,13 @@ from itertools import combinations
 from typing import Any
 
 from phalanx.comparing.lineup import Lineup, line_up
-from phalanx.comparing.rendering import verdict
-from phalanx.comparing.spec import FROZEN, ComparisonFile, made_members
-from phalanx.comparing.table import Difference, Findings
+from phalanx.comparing.spec import ComparisonFile, made_members
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
 from phalanx.config.mixing import pool_settings
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.plan import require
-from phalanx.report.moaa_words import Section, TableView
-from phalanx.report.words import points
-from phalanx.reproducing.papers import load_paper
 
 FULL = "sparta"
 """The way that nothing is taken from."""
@@ -333,51 +328,3 @@ def _aggregations(config: Config) -> Iterator[Ablation]:
             f"aggregate-{rule}", "aggregation", f"aggregation by {now}: by {rule}",
             {"aggregate.rule": rule}, _already(rule == now),
         )  # fmt: skip
-
-
-def against() -> tuple[str, str]:
-    """With whom the ways are compared: the whole method, and the best initial member."""
-    return (FULL, FROZEN)
-
-
-def sections(chosen: Study, findings: Findings) -> list[Section]:
-    """What each way takes away, what is not run, and what is known of the paper beside it."""
-    ways = tuple(
-        (way.name, "; ".join(filter(None, (f"without {way.words}", way.note))))
-        for way in chosen.ways
-    )
-    idle = tuple((way.name, way.idle) for way in chosen.idle)
-    found = [
-        Section(
-            "ways", "What each way takes away", (),
-            (TableView("Run", ("way", "what"), ways),) if ways else (),
-        )
-    ]  # fmt: skip
-    if idle:
-        view = TableView("Not run here", ("way", "why"), idle)
-        found.append(Section("idle", "What this configuration cannot lose", (), (view,)))
-    rows = {row.name: row.differences.get(FULL) for row in findings.rows}
-    beside = tuple(
-        (way.name, way.paper, _here(rows.get(way.name))) for way in chosen.ways if way.paper
-    )
-    if beside:
-        view = TableView("Direction", ("way", "paper", "here"), beside, left=(0, 1, 2))
-        found.append(Section("paper", "Beside the paper", tuple(_known()), (view,)))
-    return found
-
-
-def _here(one: Difference | None) -> str:
-    if one is None:
-        return "not finished"
-    if one.alike:
-        return "the same scores"
-    return f"{points(one.value)} points, {verdict(one)}"
-
-
-def _known() -> Iterator[str]:
-    """What is known of the paper's table here, and where from."""
-    paper = load_paper("sparta")
-    (table,) = paper.chosen("ablations")
-    yield f"{paper.title}, {table.paper}, on {', '.join(c.title for c in table.columns.values())}."
-    yield from table.cannot
-    yield f"note: {paper.sources['note']}."

@@ -1,0 +1,97 @@
+"""``phalanx ablate sparta``: run the whole method and what is left of it, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from phalanx.comparing.ablation import FULL, Study, study
+from phalanx.comparing.loading import comparison_of
+from phalanx.comparing.rendering import verdict
+from phalanx.comparing.spec import FROZEN
+from phalanx.comparing.table import Difference, Findings
+from phalanx.comparing.work import Compared, compare_to
+from phalanx.config.loading import load
+from phalanx.plan import content_faults
+from phalanx.report.moaa_words import Section, TableView
+from phalanx.report.words import points
+from phalanx.reproducing.papers import load_paper
+from phalanx.types import Progress
+
+
+def ablate_to(
+    source: str,
+    overrides: Sequence[str],
+    out: Path,
+    *,
+    title: str,
+    seeds: Sequence[int] = (),
+    groups: Sequence[str] = (),
+    only: Sequence[str] = (),
+    jobs: int = 1,
+    table: bool = False,
+    progress: Progress,
+) -> Compared:
+    """Run every way that is owed in ``out``, and write the table; see :func:`study` for the ways.
+
+    ``seeds``: by default the configuration's and the one after it. Every way is compared with the
+    whole method and with the best initial member. Raises ConfigError with every fault, and as
+    :func:`phalanx.comparing.work.compare_to`.
+    """
+    config = load(source, overrides, also=(content_faults,))
+    chosen = study(config, groups, only)
+    wish = chosen.file(source, seeds or (config.seed, config.seed + 1))
+    comparison = comparison_of(wish, source, Path(), overrides)
+    return compare_to(
+        comparison,
+        out,
+        title=title,
+        jobs=jobs,
+        table=table,
+        progress=progress,
+        against=(FULL, FROZEN),
+        more=lambda findings: sections(chosen, findings),
+    )
+
+
+def sections(chosen: Study, findings: Findings) -> list[Section]:
+    """What each way takes away, what is not run, and what is known of the paper beside it."""
+    ways = tuple(
+        (way.name, "; ".join(filter(None, (f"without {way.words}", way.note))))
+        for way in chosen.ways
+    )
+    idle = tuple((way.name, way.idle) for way in chosen.idle)
+    found = [
+        Section(
+            "ways", "What each way takes away", (),
+            (TableView("Run", ("way", "what"), ways),) if ways else (),
+        )
+    ]  # fmt: skip
+    if idle:
+        view = TableView("Not run here", ("way", "why"), idle)
+        found.append(Section("idle", "What this configuration cannot lose", (), (view,)))
+    rows = {row.name: row.differences.get(FULL) for row in findings.rows}
+    beside = tuple(
+        (way.name, way.paper, _here(rows.get(way.name))) for way in chosen.ways if way.paper
+    )
+    if beside:
+        view = TableView("Direction", ("way", "paper", "here"), beside, left=(0, 1, 2))
+        found.append(Section("paper", "Beside the paper", tuple(_known()), (view,)))
+    return found
+
+
+def _here(one: Difference | None) -> str:
+    if one is None:
+        return "not finished"
+    if one.alike:
+        return "the same scores"
+    return f"{points(one.value)} points, {verdict(one)}"
+
+
+def _known() -> Iterator[str]:
+    """What is known of the paper's table here, and where from."""
+    paper = load_paper("sparta")
+    (table,) = paper.chosen("ablations")
+    yield f"{paper.title}, {table.paper}, on {', '.join(c.title for c in table.columns.values())}."
+    yield from table.cannot
+    yield f"note: {paper.sources['note']}."

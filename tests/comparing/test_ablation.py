@@ -1,0 +1,181 @@
+"""What can be taken from Sparta: which ways there are, which are idle and why, and that all run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phalanx.comparing.ablating import ablate_to
+from phalanx.comparing.ablation import GROUPS, study
+from phalanx.comparing.lineup import JUDGE, Lineup, line_up
+from phalanx.config import Config, load
+from phalanx.config.loading import shaped
+from phalanx.config.schema import MemberSettings
+from phalanx.errors import ConfigError
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.progress import Silent
+from tests.scripts import command
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = ROOT / "configs" / "ablate" / "smoke.yaml"
+DEMO = ROOT / "configs" / "examples" / "demo-quick.yaml"
+
+
+def members(*names: str, roles: tuple[str, ...] = ("contest", "judge", "learn")):
+    return [MemberSettings(name=name, engine="scripted", roles=list(roles)) for name in names]
+
+
+def shown(found) -> list[tuple[str, str]]:
+    return [(one.name, "".join(role[0] for role in one.roles)) for one in found]
+
+
+def test_pools_are_nested_and_the_others_judge_two():
+    pool = [*members("ada", "bob", "cora", "dan"), *members("eve", roles=("judge",))]
+    assert shown(line_up(pool, Lineup())) == shown(pool)
+    assert shown(line_up(pool, Lineup(first=3))) == [
+        ("ada", "cjl"), ("bob", "cjl"), ("cora", "cjl"), ("eve", "j"),
+    ]  # fmt: skip
+    assert shown(line_up(pool, Lineup(first=2))) == [
+        ("ada", "cjl"), ("bob", "cjl"), ("cora", "j"), ("dan", "j"), ("eve", "j"),
+    ]  # fmt: skip
+
+
+def test_copies_and_the_one_judge_are_of_the_best():
+    pool = [MemberSettings(name=n, adapter=f"a/{n}", model="m") for n in ("ada", "bob", "cora")]
+    copies = line_up(pool, Lineup(copies=True), "bob")
+    assert [(one.name, one.adapter) for one in copies] == [
+        ("ada", "a/bob"), ("bob", "a/bob"), ("cora", "a/bob"),
+    ]  # fmt: skip
+    judged = line_up(pool, Lineup(one_judge=True), "cora")
+    assert shown(judged) == [("ada", "cl"), ("bob", "cl"), ("cora", "cl"), (JUDGE, "j")]
+    assert (judged[-1].adapter, judged[2].adapter) == ("a/cora", "a/cora")
+    assert line_up(pool, Lineup(copies=True))[1].adapter == "a/ada"  # while it is planned
+    with pytest.raises(ValueError, match="unpack"):
+        line_up(pool, Lineup(copies=True), "nobody")
+
+
+@given(st.integers(3, 9), st.integers(2, 9))
+def test_a_smaller_pool_is_the_beginning_of_a_larger_one(size, first):
+    pool = members(*(f"m{n}" for n in range(size)))
+    names = [one.name for one in line_up(pool, Lineup(first=first)) if "contest" in one.roles]
+    assert names == [one.name for one in pool][:first]
+
+
+def test_every_way_is_run_or_says_why_not():
+    config = load(DEMO)
+    found = study(config)
+    names = [one.name for one in (*found.ways, *found.idle)]
+    assert len(names) == len(set(names))
+    assert {one.group for one in (*found.ways, *found.idle)} == set(GROUPS)
+    assert all(one.words and not one.idle for one in found.ways)
+    idle = {one.name: one.idle for one in found.idle}
+    assert idle["judge-likelihood"] == idle["aggregate-reputation"] == "it is so already"
+    assert idle["fade-static"] == "it begins with the third iteration"
+    assert idle["judge-reward"].startswith("refused:")
+    assert idle["aggregate-mean"] == "no-reputation is the same"
+    assert idle["no-margin-weights"] == "pairs have no weights here"
+    ways = {one.name: one for one in found.ways}
+    assert {"no-reputation", "no-match-making", "no-reputation-no-match-making", "copies",
+            "random-winners", "chosen-only", "own-pairs", "no-filters", "no-nll", "one-judge",
+            "no-standardise", "pool-2", "pool-3", "reputation-elo"} <= set(ways)  # fmt: skip
+    assert "nearest 3 are everybody else" in ways["no-match-making"].note
+    near = {one.name: one for one in study(load(DEMO, ["match.nearest=1"])).ways}
+    assert near["no-match-making"].note == ""
+
+
+def test_each_way_differs_from_the_whole_in_what_it_says():
+    config = load(DEMO)
+    for way in study(config).ways:
+        settings = {key: value for key, value in way.settings.items() if key != "lineup"}
+        assert "lineup" in way.settings or shaped(config, settings) != config, way.name
+
+
+def test_parts_that_a_configuration_does_not_have_are_not_taken_away():
+    plain = load(
+        DEMO,
+        [
+            "aggregate.rule=mean", "aggregate.standardise=false", "train.nll_weight=0",
+            "match.random_probability=1", "train.scope=own", "judge.per_duel=1",
+            "pairs={keep: 1, truncated: allow}", "reputation.rule=frozen",
+        ],
+    )  # fmt: skip
+    idle = {one.name: one.idle for one in study(plain).idle}
+    assert {"no-reputation", "no-match-making", "no-reputation-no-match-making", "own-pairs",
+            "no-filters", "no-nll", "one-judge-a-duel", "no-standardise", "reputation-frozen",
+            "aggregate-mean"} <= set(idle)  # fmt: skip
+    faded = load(DEMO, ["iterations=4", "judge.protocol=rubric", "reputation.fade=dynamic"])
+    assert "no-fade" in {one.name for one in study(faded).ways}
+
+
+def test_groups_and_names_choose_and_are_checked():
+    config = load(DEMO)
+    assert [one.name for one in study(config, ["pool"]).ways] == ["pool-2", "pool-3"]
+    assert [one.name for one in study(config, only=["copies", "no-nll"]).ways] == [
+        "no-nll", "copies",
+    ]  # fmt: skip
+    assert "aggregate-mean" in {one.name for one in study(config, ["aggregation"]).ways}
+    with pytest.raises(ConfigError) as error:
+        study(config, ["pools"], ["copy", "judge-likelihood"])
+    text = str(error.value)
+    assert "did you mean pool?" in text
+    assert "did you mean copies?" in text
+    assert "--only judge-likelihood: it is so already" in text
+    with pytest.raises(ConfigError, match="what is taken apart here is sparta"):
+        study(Config.model_validate({"method": "debate"}))
+
+
+def test_all_ways_run_and_the_table_names_them(tmp_path):
+    """On a scripted pool nobody learns, so that every way has the same scores, and says so."""
+    made = ablate_to(
+        str(SMOKE), [], tmp_path, title="ablation", groups=["components", "pool", "diversity"],
+        progress=Silent(),
+    )  # fmt: skip
+    assert made.failed == ()
+    rows = {row.name: row for row in made.findings.rows}
+    assert {"sparta", "frozen", "no-reputation", "pool-2", "copies", "one-judge"} <= set(rows)
+    assert all(len(row.seeds) == 2 for row in rows.values())
+    assert rows["no-reputation"].differences["sparta"].alike
+    assert set(rows["no-reputation"].differences) == {"sparta", "frozen"}
+    text = made.path.read_text(encoding="utf-8")
+    for words in ("Against sparta", "Against the best initial member", "Beside the paper",
+                  "removing it hurts", "wrong in places", "What this configuration cannot lose",
+                  "the others only judge"):  # fmt: skip
+        assert words in text, words
+    asked = {}
+    for name in ("sparta", "pool-2", "one-judge", "no-match-making"):
+        with Ledger(run_ledger_path(tmp_path / "seed-7" / name)) as ledger:
+            asked[name] = {row["judge"] for row in ledger.query("SELECT judge FROM judgments")}
+            duels = ledger.query("SELECT DISTINCT left, right FROM duels")
+            contestants = {one for row in duels for one in (row["left"], row["right"])}
+        assert contestants == (
+            {"ada", "bob"} if name == "pool-2" else {"ada", "bob", "cora", "dan"}
+        )
+    assert asked["pool-2"] == {"cora", "dan"}
+    assert asked["one-judge"] == {JUDGE}
+
+
+def test_the_command_goes_on_and_adds_a_group(tmp_path):
+    words = ("ablate", "sparta", SMOKE, "--out", tmp_path, "--seeds", "3", "--quiet")
+    first = command(*words, "--only", "no-reputation")
+    assert first.returncode == 0, first.stderr
+    assert "no-reputation" in first.stdout
+    assert "aggregate-median" not in first.stdout
+    with Ledger(run_ledger_path(tmp_path / "seed-3" / "sparta")) as ledger:
+        before = ledger.contents()
+    second = command(*words, "--groups", "aggregation")
+    assert second.returncode == 0, second.stderr
+    assert "aggregate-median" in second.stdout
+    with Ledger(run_ledger_path(tmp_path / "seed-3" / "sparta")) as ledger:
+        assert ledger.contents() == before
+    plain = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    assert plain["against"] == ["sparta", "frozen"]
+    other = command(*words, "match.duels=3", "--only", "no-reputation")
+    assert other.returncode != 0
+    assert "match.duels was" in other.stderr
+    nobody = command("ablate", "moaa", SMOKE)
+    assert nobody.returncode != 0
+    assert "sparta" in nobody.stderr
