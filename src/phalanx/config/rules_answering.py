@@ -63,8 +63,13 @@ def check_mixing(config: Config) -> Iterator[Fault]:
 
 
 def check_council(config: Config) -> Iterator[Fault]:
-    """Two answers at least, and a voter who wrote neither."""
+    """A council that can answer tasks."""
     yield from _written(config)
+    yield from check_seats(config)
+
+
+def check_seats(config: Config) -> Iterator[Fault]:
+    """Two answers at least, and a voter who wrote neither."""
     settings = config.council
     for key, names in (("members", settings.members), ("voters", settings.voters)):
         for name in names:
@@ -92,10 +97,15 @@ def check_council(config: Config) -> Iterator[Fault]:
 
 
 def check_best_of_n(config: Config) -> Iterator[Fault]:
-    """Somebody who answers, differently each time, and somebody else who chooses."""
-    settings = config.best_of_n
+    """Somebody who answers, and the best of whose answers can be had."""
     yield from _written(config)
-    yield from _answerer(config, "best_of_n", settings.member)
+    yield from _answerer(config, "best_of_n", config.best_of_n.member)
+    yield from check_choice(config)
+
+
+def check_choice(config: Config) -> Iterator[Fault]:
+    """Answers that differ each time, and somebody who did not write them and chooses."""
+    settings = config.best_of_n
     yield from _sampled("best_of_n", settings.samples, settings.sample.temperature)
     known = pool_settings(config)
     if known:

@@ -12,8 +12,9 @@ from phalanx.config.rules_answering import (
     check_mixing,
     check_self_consistency,
 )
+from phalanx.config.rules_collectives import check_single_multi
 from phalanx.config.rules_self import check_meta_rewarding, check_self_rewarding
-from phalanx.config.rules_several import check_consensus, check_multiagent, check_single_multi
+from phalanx.config.rules_several import check_consensus, check_multiagent
 from phalanx.config.rules_single import (
     check_preference_file,
     check_rejection_sampling,

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from phalanx.config.faults import Fault
 from phalanx.config.keys import Path
 from phalanx.config.mixing import critics_of, debaters_of, pool_settings
-from phalanx.config.rules_moaa import check_mixture, check_writer
+from phalanx.config.rules_moaa import check_writer
 from phalanx.config.schema import Config
 from phalanx.config.schema_rivals import Match
 
@@ -79,19 +79,3 @@ def check_consensus(config: Config) -> Iterator[Fault]:
     if len(learners) == 1:
         text = f"{learners[0]} alone has the role learn, and so agrees with nobody but itself"
         yield Fault(("pool", "members"), text, "note")
-
-
-def check_single_multi(config: Config) -> Iterator[Fault]:
-    """A collective that can answer at training time."""
-    settings = config.single_multi
-    yield from check_match(settings.match, ("single_multi", "match"))
-    if settings.collective == "mixture":
-        yield from check_mixture(config)
-    elif settings.collective == "debate":
-        yield from check_debate(config)
-    elif settings.collective == "best_of_n" and not config.best_of_n.member:
-        text = (
-            "names nobody; who is best on dev items is not known while members learn, so with "
-            "single_multi.collective: best_of_n name the member that answers"
-        )
-        yield Fault(("best_of_n", "member"), text)

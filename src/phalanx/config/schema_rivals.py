@@ -168,8 +168,9 @@ class SingleMultiSettings(Section):
     """Fresh instructions in an iteration; all of them, each once, where there are fewer."""
     collective: Literal["mixture", "debate", "council", "best_of_n"] = "debate"
     """Whose answer every learner learns; by the section of that name."""
-    match: Match = "exact"
-    """How final answers are compared where the collective votes."""
+    match: Match | Literal["none"] = "none"
+    """How final answers are compared where a debate votes. `none`: instructions ask for free texts,
+    of which the council of the debaters chooses one."""
     truncated: Literal["drop", "allow"] = "drop"
     """Truncated answers are not learned, or are, without an end token."""
 
