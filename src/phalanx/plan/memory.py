@@ -15,6 +15,7 @@ from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
 from phalanx.plan.rounds import Round, all_demands, longest_of
 from phalanx.plan.sizes import ModelShape, Size, adapter_parameters, base_size
 from phalanx.plan.stages import grading, measuring_of
+from phalanx.pool import members_from
 from phalanx.training.scoring import MAX_KEPT_LOGITS
 from phalanx.training.trainers import CHECKPOINT_FROM
 from phalanx.types import Member
@@ -132,7 +133,8 @@ def longest_request(config: Config, rounds: Sequence[Round], instruction_tokens:
     length = longest_of(demand for _, demand in all_demands(rounds))
     if config.evaluate.tasks:
         length = max(length, instruction_tokens + config.evaluate.max_new_tokens)
-        length = max(length, longest_of(measuring_of(config, (), instruction_tokens, 1)))
+        members = members_from(config)
+        length = max(length, longest_of(measuring_of(config, members, instruction_tokens, 1)))
         if any(is_judged(task) for task in config.evaluate.tasks):
             length = max(length, longest_of([grading(config, "", 1, instruction_tokens)]))
     return length
