@@ -261,35 +261,41 @@ def learn(session: Session, number: int) -> None:
         for member, lesson in lessons.items()
     ]
     results = session.workshop.train("train", jobs, session.progress, session.check_stop)
-    unchanged = {member.name: member for member in lessons}
-    _record_trainings(session, number, "train", _learned(session, number, unchanged, results))
+    _record_trainings(session, number, "train", _learned(session, number, lessons, results))
 
 
 def _learned(
-    session: Session, number: int, before: Mapping[str, Member], results: Iterator[TrainResult]
+    session: Session, number: int, lessons: Mapping[Member, str], results: Iterator[TrainResult]
 ) -> Iterator[TrainResult]:
-    """The results; those of no example are of the member as it was ``before``, and are told."""
+    """The results; those of no example are of the member as it was before, and are told."""
+    before = {member.name: member for member in lessons}
     for result in results:
         if result.num_examples:
             yield result
             continue
         member = before[result.member.name]
-        lost = result.num_dropped or _dropped_pairs(session.ledger, number, member.name)
+        lost = result.num_dropped or _dropped_rows(session.ledger, number, member, lessons[member])
         listed = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+        what = "judgments" if lessons[member].endswith("pairs") else "responses"
         session.progress.say(
             f"Note: {member.name} had nothing to learn from in iteration {number} and stays as it "
-            f"was (dropped: {listed or 'none'}). Ties are scores that are all alike: look at the "
-            "judgments (phalanx export RUN judgments); where texts are too long, raise the limit"
+            f"was (dropped: {listed or 'none'}). Look at the {what} (phalanx export RUN {what}): "
+            "ties are scores or votes that are alike; where texts are too long, raise the limit"
         )
         yield replace(result, member=member)
 
 
-def _dropped_pairs(ledger: Ledger, number: int, name: str) -> dict[str, int]:
-    """How many pairs with a response of this member were dropped, by the reason."""
+def _dropped_rows(ledger: Ledger, number: int, member: Member, lesson: str) -> dict[str, int]:
+    """How many rows of this lesson were dropped, by the reason: of pairs, those with a response of
+    the member."""
+    _, _, builder = lesson.partition(":")
+    table, own = "demonstrations", "builder = ?"
+    if not builder:
+        table, own = "pairs", "? IN (chosen_member, rejected_member)"
     rows = ledger.query(
-        "SELECT dropped, count(*) AS n FROM pairs WHERE iteration = ? AND dropped <> '' "
-        "AND ? IN (chosen_member, rejected_member) GROUP BY 1",
-        (number, name),
+        f"SELECT dropped, count(*) AS n FROM {table} WHERE iteration = ? AND dropped <> '' "
+        f"AND {own} GROUP BY 1",
+        (number, builder or member.name),
     )
     return {row["dropped"]: row["n"] for row in rows}
 

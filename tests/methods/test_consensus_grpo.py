@@ -12,8 +12,10 @@ from phalanx.errors import ConfigError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.methods import METHODS
+from phalanx.progress import Silent
 from phalanx.types import Instruction
 from tests.methods.rivals import SMOKE, Asked, golden, start, told
+from tests.tiny import make_tiny
 
 METHOD = METHODS["consensus_grpo"]
 NAMES = ("ada", "bob", "cora")
@@ -173,6 +175,38 @@ def test_the_smoke_configuration_runs(tmp_path):
         rows = ledger.demonstrations(1, "ada")
     assert len(rows) == 6 * 6
     assert any(row.advantage for row in rows if not row.drop)
+
+
+class Listening(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.slow
+def test_a_learner_without_labels_stays_as_it_was_and_is_told_why(tmp_path):
+    """A model of random words writes no numbers."""
+    settings = {
+        "pool": {"members": [{"name": "ada", "model": str(make_tiny(tmp_path / "base", seed=1))}]},
+        "method": "consensus_grpo",
+        "iterations": 1,
+        "instructions": {"source": str(SMOKE / "instructions.jsonl")},
+        "consensus_grpo": {
+            "instructions": 2,
+            "samples": 2,
+            "sample": {"max_new_tokens": 4},
+            "truncated": "allow",
+        },
+        "resources": {"threads": 1},
+    }
+    heard = Listening()
+    folder = align(Config.model_validate(settings), tmp_path / "run", progress=heard)
+    [note] = [text for text in heard.said if "had nothing to learn from" in text]
+    assert "(dropped: 4 no_answer)" in note
+    with Ledger(run_ledger_path(folder)) as ledger:
+        assert [member.version for member in ledger.members(1)] == [0]
 
 
 @pytest.mark.real
