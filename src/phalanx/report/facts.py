@@ -24,6 +24,7 @@ from phalanx.report.records import (
     RunFacts,
     TrainingFacts,
 )
+from phalanx.report.rivals import rival_facts
 from phalanx.report.scores import evaluation
 from phalanx.report.servers import endpoints, written_scores
 from phalanx.report.underway import progress
@@ -56,8 +57,10 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
     names = json.loads(ledger.get("pool_order") or "[]")
     trainings = _trainings(ledger, names)
     moaa = moaa_facts(ledger, config, trainings)
-    # Responses of the same student that meet are no members: they have no reputations.
-    lines, boundaries = reputations(ledger, names) if moaa is None else ((), ())
+    rival = rival_facts(ledger, config)
+    ranked = moaa is not None or rival is not None
+    # Responses of the same learner that meet are no members: they have no reputations.
+    lines, boundaries = ((), ()) if ranked else reputations(ledger, names)
     seed = int(ledger.get("seed") or 0)
     method = ledger.get("method") or ""
     return RunFacts(
@@ -76,7 +79,7 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
         accounting=accounting(ledger),
         reputations=lines,
         boundaries=boundaries,
-        encounters=encounters(ledger) if moaa is None else (),
+        encounters=() if ranked else encounters(ledger),
         judges=judges(ledger, [*names, MIXTURE] if moaa or is_command(method) else names),
         label_accuracy=_label_accuracy(ledger),
         trainings=trainings,
@@ -94,10 +97,11 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
             maths=[task.name for task in config.evaluate.tasks if task.kind == "math"],
         ),
         times=_times(ledger),
-        examples=examples(ledger, ranked=moaa is not None) if tables else (),
+        examples=examples(ledger, ranked=ranked) if tables else (),
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),
         moaa=moaa,
+        rival=rival,
         overlaps=read_stored(ledger.get("contamination")),
         one_verdicts=one_verdicts(ledger),
     )

@@ -13,12 +13,13 @@ from markupsafe import Markup
 from phalanx.config.schema import Config
 from phalanx.placing import placed
 from phalanx.report import plots, views, words
-from phalanx.report.commands import command_sections
 from phalanx.report.measured_page import measured_headline, measured_notes
 from phalanx.report.moaa_page import moaa_finding, moaa_headline, moaa_notes
-from phalanx.report.moaa_views import mixture_examples, sections
+from phalanx.report.moaa_views import mixture_examples
 from phalanx.report.moaa_words import Section
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.rivals_views import rival_headline, rival_notes
+from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines, repeatability
 from phalanx.report.warnings import warnings
 
@@ -70,7 +71,7 @@ def render(facts: RunFacts) -> str:
 
 def _context(facts: RunFacts) -> dict[str, Any]:
     heat_names, heat = views.heat(facts)
-    own = command_sections(facts) if facts.command else sections(facts)
+    own = own_sections(facts)
     colours = plots.colours(facts)
     return {
         "facts": facts,
@@ -123,8 +124,11 @@ def _configuration(facts: RunFacts) -> list[tuple[str, str]]:
 
 def _contents(facts: RunFacts, own: Sequence[Section]) -> list[tuple[str, str]]:
     """What the page links to, in its order. Accuracy comes first where there is any."""
-    if facts.moaa:
-        return [*((section.id, section.title) for section in own), *_MOAA_SECTIONS]
+    if facts.moaa or facts.rival:
+        titles = [(section.id, section.title) for section in own]
+        last = [one for one in _MOAA_SECTIONS if one[0] != "training" or facts.trains]
+        first = [_SECTIONS[0]] if facts.rival and _compared(facts) else []
+        return [*first, *titles, *last]
     if facts.command:
         return [*((section.id, section.title) for section in own), *_COMMAND_SECTIONS]
     contents = list(_SECTIONS)
@@ -161,6 +165,8 @@ def _failures(facts: RunFacts) -> str:
 
 def _subtitle(facts: RunFacts) -> str:
     kind = "Mixture of Agents Alignment" if facts.moaa else f"{facts.method.capitalize()} alignment"
+    if facts.rival:
+        kind = facts.method.replace("_", " ").capitalize()
     rounds = words.plural(facts.progress.num_iterations, "stage" if facts.moaa else "iteration")
     parts = [
         f"phalanx {facts.command}" if facts.command else kind,
@@ -191,10 +197,27 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
     """At most four numbers; those that exist."""
     if facts.moaa:
         return moaa_headline(facts, facts.moaa)
+    if facts.rival:
+        return [*_changes(facts), *rival_headline(facts, facts.rival)]
     if facts.command:
         return _command_headline(facts)
-    measured, account = facts.evaluation, facts.accounting
-    items = []
+    account = facts.accounting
+    return [
+        *_changes(facts),
+        {
+            "name": "Preference pairs kept",
+            "value": f"{account.pairs_kept:,}",
+            "note": f"of {words.plural(account.num_duels, 'duel')}; "
+            f"{account.judgments_asked - account.judgments_readable:,} of "
+            f"{words.plural(account.judgments_asked, 'judgment')} unreadable",
+        },
+    ]
+
+
+def _changes(facts: RunFacts) -> list[dict[str, str]]:
+    """Before and after: of the members, of their vote, of the best of them."""
+    measured = facts.evaluation
+    items: list[dict[str, str]] = []
     mean = measured.change()
     together = next((c for c in measured.collective if not c.domain), None)
     if len(measured.iterations) > 1:
@@ -213,15 +236,6 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
                     f"[{words.points_span(change.interval, 0)}]",
                 }
             )
-    items.append(
-        {
-            "name": "Preference pairs kept",
-            "value": f"{account.pairs_kept:,}",
-            "note": f"of {words.plural(account.num_duels, 'duel')}; "
-            f"{account.judgments_asked - account.judgments_readable:,} of "
-            f"{words.plural(account.judgments_asked, 'judgment')} unreadable",
-        }
-    )
     return items
 
 
@@ -280,6 +294,8 @@ def notes(facts: RunFacts) -> list[str]:
 def _notes(facts: RunFacts) -> list[str]:
     if facts.moaa:
         return moaa_notes(facts, facts.moaa)
+    if facts.rival:
+        return rival_notes(facts, facts.rival)
     if facts.command:
         lines = measured_notes(facts.measured, facts.seed) if facts.measured else []
         return [*lines, line] if (line := repeatability(facts)) else lines

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from phalanx.report.commands import command_sections
 from phalanx.report.html import finding, headline, notes, write_whole
-from phalanx.report.moaa_views import sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.views import collective_notes, paired_tests
 from phalanx.report.warnings import warnings
@@ -41,8 +40,8 @@ def render(facts: RunFacts) -> str:
     parts = [f"# {run_name(facts)}", ""]
     parts += [line for one in warnings(facts) for line in (f"> {_safe(one)}", "")]
     parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
-    if facts.moaa or facts.command:
-        own = command_sections(facts) if facts.command else sections(facts)
+    if facts.sectioned:
+        own = own_sections(facts)
         parts += [line for section in own for line in _section(section)]
         if facts.command:
             return "\n".join(parts) + "\n"

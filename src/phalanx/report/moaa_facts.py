@@ -118,7 +118,7 @@ def _builders(
             students=tuple(name for name, data, _ in students if data == builder),
             **counts,
         )
-        for builder, counts in _made(ledger, number, "demonstrations", "builder").items()
+        for builder, counts in made_of(ledger, number, "demonstrations", "builder").items()
     ]
 
 
@@ -129,11 +129,11 @@ def _pairs(
     rewards = {name: reward for name, _, reward in students}
     return [
         PairFacts(student=student, reward=rewards.get(student, ""), **counts)
-        for student, counts in _made(ledger, number, "pairs", "chosen_member").items()
+        for student, counts in made_of(ledger, number, "pairs", "chosen_member").items()
     ]
 
 
-def _made(ledger: Ledger, number: int, table: str, column: str) -> dict[str, dict[str, Any]]:
+def made_of(ledger: Ledger, number: int, table: str, column: str) -> dict[str, dict[str, Any]]:
     """The rows of a stage by a column, first come first: how many were kept, and dropped why."""
     found: dict[str, dict[str, Any]] = {}
     for row in ledger.query(

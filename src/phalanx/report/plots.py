@@ -181,7 +181,7 @@ def time_plot(facts: RunFacts) -> Markup | None:
     names = {stage.iteration: stage_name(stage.generation, stage.kind) for stage in stages}
     for number in dict.fromkeys(time.iteration for time in facts.times):
         phases = [(t.phase, t.seconds) for t in facts.times if t.iteration == number]
-        if facts.moaa:  # its phases are too many for one bar
+        if facts.moaa or facts.rival:  # their phases are too many for one bar
             phases = _grouped(phases)
         name = names.get(number, f"iteration {number}") if number else "before"
         name = "all" if facts.command else name

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from phalanx.report.judged_facts import Tested
     from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
+    from phalanx.report.rivals import RivalFacts
     from phalanx.tasks.contamination import Overlaps
 
 OutcomeStatus = str
@@ -378,6 +379,8 @@ class RunFacts:
     """Judge -> judgments read from the score that was written, for want of probabilities."""
     moaa: MoaaFacts | None = None
     """What only a run of the method moaa has."""
+    rival: RivalFacts | None = None
+    """What only a run of another method than the two papers' has."""
     overlaps: tuple[Overlaps, ...] = ()
     """What of the instructions and demonstrations overlaps evaluation items."""
     command: str = ""
@@ -390,3 +393,14 @@ class RunFacts:
     tested: Tested | None = None
     """What only the work of ``judge-bench`` has."""
     one_verdicts: tuple[OneVerdict, ...] = ()
+
+    @property
+    def sectioned(self) -> bool:
+        """Whether its report is made of sections of its own: all but runs of duels."""
+        return bool(self.moaa or self.command or self.rival)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the method makes rows to learn from; commands do not."""
+        answers = self.rival and (self.rival.answers or self.rival.kind == "none")
+        return not (self.command or answers)

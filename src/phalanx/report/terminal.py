@@ -13,10 +13,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from phalanx.report.commands import command_sections
-from phalanx.report.moaa_views import sections
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
+from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
 from phalanx.report.views import collective_notes, paired_tests
@@ -90,10 +89,10 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
     if facts.found:
         yield Text("")
         yield trials_table(facts.found)
-    elif facts.moaa or facts.command:
-        yield from _sections(facts)
     else:
-        yield from _evaluation(facts)
+        if not (facts.moaa or facts.command or (facts.rival and facts.rival.levels)):
+            yield from _evaluation(facts)
+        yield from _sections(facts)
         yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
@@ -107,9 +106,8 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
     if facts.found:
         yield Text("")
         yield trials_table(facts.found)
-    elif facts.moaa or facts.command:
-        yield from _sections(facts, only=("stages", "judges", "scores"))
     else:
+        yield from _sections(facts, only=("stages", "judges", "scores", "made", "result"))
         yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
@@ -117,8 +115,8 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
 
 
 def _sections(facts: RunFacts, only: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """What the method moaa has to show, in its own words and tables."""
-    found = command_sections(facts) if facts.command else sections(facts)
+    """What methods but duels have to show, in their own words and tables."""
+    found = own_sections(facts)
     yield from _shown([section for section in found if not only or section.id in only])
 
 
@@ -165,9 +163,22 @@ def _heading(facts: RunFacts) -> Text:
         asked = plural(sum(phase.asked for phase in facts.accounting.phases), "request")
         words = f"phalanx {facts.command}, {count}, {asked}"
         return Text(f"{run_name(facts)}: {words}", style="bold")
-    duels = plural(facts.accounting.num_duels, "duel")
     rounds = plural(facts.progress.num_iterations, "iteration")
+    if facts.rival:
+        return Text(f"{run_name(facts)}: {facts.method}, {count}{_learned(facts, rounds)}",
+                    style="bold")  # fmt: skip
+    duels = plural(facts.accounting.num_duels, "duel")
     return Text(f"{run_name(facts)}: {facts.method}, {count}, {rounds}, {duels}", style="bold")
+
+
+def _learned(facts: RunFacts, rounds: str) -> str:
+    """What a method that trains has made, by kind; nothing of one that answers."""
+    account = facts.accounting
+    if not facts.trains:
+        return ""
+    made = [(account.num_demonstrations, account.demonstrations_kept, "demonstration"),
+            (account.num_pairs, account.pairs_kept, "pair")]  # fmt: skip
+    return "".join([f", {rounds}", *(f", {plural(kept, name)}" for n, kept, name in made if n)])
 
 
 def _state_lines(facts: RunFacts) -> Iterator[Text]:
@@ -345,22 +356,12 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
             )
         )
     if not account.num_duels and not account.num_pairs:
-        if not account.num_demonstrations and not facts.command:
-            yield _indent(Text("no iteration has finished its duels yet" if not facts.moaa
-                               else "no stage has been recorded yet"))  # fmt: skip
+        if not account.num_demonstrations and (words := _nothing_yet(facts)):
+            yield _indent(Text(words))
         return
-    outcomes = counted(account.outcomes, STATUS_WORDS)
-    unread = account.judgments_asked - account.judgments_readable
-    why = f" ({counted(account.unreadable)})" if unread else ""
-    turned = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
-    yield _indent(Text(f"{plural(account.num_duels, 'duel')}: {outcomes}"))
-    yield _indent(
-        Text(
-            f"{plural(account.judgments_asked, 'judgment')}: {unread:,} unreadable, "
-            f"{share_of(unread, account.judgments_asked)}{why}{turned}"
-        )
-    )
-    if not facts.command:
+    if account.num_duels:
+        yield from _judged(facts)
+    if not facts.command and account.num_pairs:
         kept = plural(account.pairs_kept, "preference pair")
         yield _indent(Text(f"{kept} kept, {_dropped(account.dropped)}"))
     if not account.pairs_kept and account.num_pairs:
@@ -373,6 +374,33 @@ def _accounting(facts: RunFacts) -> Iterator[RenderableType]:
             for number, (share, count) in facts.label_accuracy.items()
         )
         yield _indent(Text(f"the right one was chosen, where exactly one is right: {shares}"))
+
+
+def _judged(facts: RunFacts) -> Iterator[RenderableType]:
+    """Duels and judgments; of most methods responses of one learner met."""
+    account = facts.accounting
+    outcomes = counted(account.outcomes, STATUS_WORDS)
+    unread = account.judgments_asked - account.judgments_readable
+    why = f" ({counted(account.unreadable)})" if unread else ""
+    turned = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
+    what = "comparison" if facts.rival else "duel"
+    yield _indent(Text(f"{plural(account.num_duels, what)}: {outcomes}"))
+    yield _indent(
+        Text(
+            f"{plural(account.judgments_asked, 'judgment')}: {unread:,} unreadable, "
+            f"{share_of(unread, account.judgments_asked)}{why}{turned}"
+        )
+    )
+
+
+def _nothing_yet(facts: RunFacts) -> str:
+    if facts.command or not facts.trains:
+        return ""
+    if facts.rival:
+        return "no iteration has been recorded yet"
+    if facts.moaa:
+        return "no stage has been recorded yet"
+    return "no iteration has finished its duels yet"
 
 
 def _dropped(lost: Mapping[str, int]) -> str:

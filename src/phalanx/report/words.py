@@ -29,6 +29,11 @@ DROP_WORDS = {
     "failed": "failed",
     "too_few_proposals": "too few proposals",
     "cut": "conversation cut",
+    "no_advantage": "all of the group alike",
+    "no_majority": "no majority",
+    "minority": "not the majority's answer",
+    "unrevised": "nothing to revise",
+    "surplus": "more than the share wanted",
 }
 STATUS_WORDS = {
     "decided": "decided",

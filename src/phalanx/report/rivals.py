@@ -1,0 +1,169 @@
+"""What runs of all methods but the papers' two have to show, from the ledger alone.
+
+Who made what for whom and what was kept, the method's own figures, and, where members only answer
+together, how that compares with the best of them alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from phalanx.config.schema import Config
+from phalanx.config.uses import ANSWERING, trains
+from phalanx.identity import derive_seed
+from phalanx.ledger import Ledger
+from phalanx.ledger.rows import together_key
+from phalanx.methods import METHODS
+from phalanx.report.moaa_facts import made_of
+from phalanx.report.records import Change
+from phalanx.report.scores import Table, compare, domain_mean, macro
+from phalanx.statistics import Interval
+
+PAPERS = ("sparta", "moaa")
+"""Methods whose reports have sections of their own."""
+_ELSEWHERE = (
+    "num_pairs", "num_demonstrations", "num_dropped", "num_judgments", "num_unreadable",
+    "num_decidable_pairs", "label_accuracy", "num_duels", "num_decided", "num_tie", "num_flipped",
+    "num_no_quorum", "num_unanswered",
+)  # fmt: skip
+"""Counts that stand in other places of a report, by the first part of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRows:
+    """What one iteration made of one ``source``: a learner's own rows, or a builder's.
+
+    ``what`` is ``pairs``, ``demonstrations`` or ``rated`` (demonstrations with an advantage).
+    ``rows == kept + sum(dropped)``.
+    """
+
+    iteration: int
+    source: str
+    what: str
+    instructions: int
+    rows: int
+    kept: int
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Mean over domains: of a member before the run, or of all ``together``. ``dev`` may lack."""
+
+    name: str
+    together: bool
+    dev: float | None
+    test: float
+    interval: Interval
+    num_test: int
+
+
+@dataclass(frozen=True, slots=True)
+class RivalFacts:
+    """``figures``: metric -> iteration -> value, as the method counted them.
+
+    ``over_best``: together against the member that was best on dev items, by domain ("": all).
+    """
+
+    title: str
+    paper: str
+    kind: str
+    answers: bool
+    made: tuple[MadeRows, ...] = ()
+    figures: dict[str, dict[int, float]] | None = None
+    levels: tuple[Measured, ...] = ()
+    best: str = ""
+    over_best: tuple[Change, ...] = ()
+
+
+def rival_facts(ledger: Ledger, config: Config) -> RivalFacts | None:
+    """None for the papers' methods, and for commands that are no run."""
+    name = ledger.get("method") or config.method
+    if name in PAPERS or name not in METHODS:
+        return None
+    method, answers = METHODS[name], name in ANSWERING
+    levels, best, over = ((), "", ()) if trains(config) else _levels(ledger, config, name)
+    return RivalFacts(
+        title=method.title,
+        paper=method.paper,
+        kind=method.kind,
+        answers=answers,
+        made=tuple(_made(ledger)),
+        figures=_on_the_way(ledger, name) if answers else _figures(ledger),
+        levels=levels,
+        best=best,
+        over_best=over,
+    )
+
+
+def _made(ledger: Ledger) -> list[MadeRows]:
+    rated = {
+        (row["iteration"], row["builder"])
+        for row in ledger.query(
+            "SELECT DISTINCT iteration, builder FROM demonstrations WHERE advantage IS NOT NULL"
+        )
+    }
+    found = []
+    for number in [row["iteration"] for row in ledger.query(
+        "SELECT iteration FROM states ORDER BY iteration"
+    )]:  # fmt: skip
+        for source, counts in made_of(ledger, number, "demonstrations", "builder").items():
+            what = "rated" if (number, source) in rated else "demonstrations"
+            found.append(MadeRows(number, source, what, **counts))
+        for source, counts in made_of(ledger, number, "pairs", "chosen_member").items():
+            found.append(MadeRows(number, source, "pairs", **counts))
+    return found
+
+
+def _figures(ledger: Ledger) -> dict[str, dict[int, float]]:
+    figures: dict[str, dict[int, float]] = {}
+    for row in ledger.query("SELECT iteration, metrics FROM states ORDER BY iteration"):
+        for key, value in json.loads(row["metrics"]).items():
+            if key.split(".")[0] not in _ELSEWHERE:
+                figures.setdefault(key, {})[row["iteration"]] = value
+    return figures
+
+
+def _on_the_way(ledger: Ledger, together: str) -> dict[str, dict[int, float]]:
+    """What happened while all together were measured."""
+    counts = json.loads(ledger.get(together_key(0, together)) or "{}")
+    return {key: {0: float(count)} for key, count in counts.items()}
+
+
+def _levels(
+    ledger: Ledger, config: Config, together: str
+) -> tuple[tuple[Measured, ...], str, tuple[Change, ...]]:
+    """Everybody measured at the start, who of the members was best on dev items, and how all
+    together compare with that one on test items."""
+    if not ledger.count("evaluations"):
+        return (), "", ()
+    names = json.loads(ledger.get("pool_order") or "[]")
+    table = Table(ledger, names)
+    members = [one for name in names if (one := _level(table, config, name, False))]
+    known = [one for one in members if one.dev is not None]
+    best = max(known, key=lambda one: one.dev or 0.0, default=None)
+    all_of_them = _level(table, config, together, True)
+    levels = (*members, *((all_of_them,) if all_of_them else ()))
+    if best is None or all_of_them is None:
+        return levels, best.name if best else "", ()
+    first = table.iterations[0]
+    before, after = (table.of(first, name, "test") for name in (best.name, together))
+    changes = [
+        compare(table, together, domain, before, after, config.seed)
+        for domain in ("", *table.domains)
+    ]
+    return levels, best.name, tuple(change for change in changes if change is not None)
+
+
+def _level(table: Table, config: Config, name: str, together: bool) -> Measured | None:
+    first = table.iterations[0]
+    dev, test = table.of(first, name, "dev"), table.of(first, name, "test")
+    if not test:
+        return None
+    level, interval = domain_mean(
+        test, table.domain, derive_seed("report", config.seed, name, first)
+    )
+    return Measured(
+        name, together, macro(dev, table.domain) if dev else None, level, interval, len(test)
+    )
