@@ -53,6 +53,12 @@ def too_many(
 
 
 def _advice(gaps: Sequence[Judgment], config: Config) -> str:
+    if config.method in ("self_rewarding", "meta_rewarding"):
+        seed = ", demonstrations of judging (self_rewarding.judge_seed)"
+        return (
+            f"Use members that follow the rubric{seed if config.method == 'self_rewarding' else ''}"
+            f" or more tokens ({config.method}.judge.max_new_tokens)"
+        )
     protocols = {gap.protocol for gap in gaps} or {config.judge.protocol}
     if MOA in protocols:
         other = "" if config.reward.verdict == "options" else ", reward.verdict: options"
