@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from phalanx.collective.comparing import RANKER
+from phalanx.collective.council import distinct
 from phalanx.collective.ranking import Candidate, Ranked
 from phalanx.collective.referee import Rankings, rank_by
 from phalanx.config.schema import Config
@@ -47,6 +48,11 @@ class Contested:
     instruction: Instruction
     candidates: tuple[Candidate, ...]
     judges: tuple[str, ...]
+
+    @property
+    def differ(self) -> bool:
+        """Whether there are two texts to compare; otherwise nobody is asked."""
+        return len(distinct(self.candidates)) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ def hear_all(
     by_judge: list[dict[str, Ranked]] = [{} for _ in contested]
     unknown = sorted(wanted - {member.name for member in members})
     for judge in [*(member.name for member in members if member.name in wanted), *unknown]:
-        places = [at for at, one in enumerate(contested) if judge in one.judges]
+        places = [at for at, one in enumerate(contested) if judge in one.judges and one.differ]
         groups = [(contested[at].instruction, contested[at].candidates) for at in places]
         found[judge] = rank_by(judge, groups, members, ask, every_pair, place=place)
         for at, ranked in zip(places, found[judge].ranked, strict=True):
@@ -157,12 +163,9 @@ def judge_beats(ranked: Ranked, verdicts: Pairs, said: Mapping[tuple[str, str], 
     ``said`` has the replies of a judge that scores each response alone.
     """
     candidates = ranked.candidates
-    first: dict[str, int] = {}
-    for at, candidate in enumerate(candidates):
-        if candidate.usable:
-            first.setdefault(candidate.text.strip(), at)
-    distinct = list(first.values())
-    known = _known(ranked, distinct, verdicts, said)
+    texts = distinct(candidates)
+    first = {candidates[at].text.strip(): at for at in texts}
+    known = _known(ranked, texts, verdicts, said)
     twin = [first[c.text.strip()] if c.usable else None for c in candidates]
 
     def beats(left: int | None, right: int | None) -> float | None:
@@ -184,14 +187,14 @@ Known = dict[tuple[int, int], float]
 
 def _known(
     ranked: Ranked,
-    distinct: Sequence[int],
+    texts: Sequence[int],
     verdicts: Pairs,
     said: Mapping[tuple[str, str], Response],
 ) -> Known:
     names, key = [candidate.name for candidate in ranked.candidates], ranked.instruction.id
     told = {
         (left, right): verdict
-        for left, right in combinations(distinct, 2)
+        for left, right in combinations(texts, 2)
         if (verdict := verdicts.get((key, names[left], names[right]))) is not None
     }
     if not told:
@@ -199,16 +202,16 @@ def _known(
     some = next(iter(told.values()))
     if RANKER in some.flags:
         gaps = {pair: 2 * (v.score_left - v.score_right) for pair, v in told.items() if v.readable}
-        return ranker_beats(gaps, [_twins(ranked, at) for at in distinct], distinct)
+        return ranker_beats(gaps, {at: _twins(ranked, at) for at in texts})
     if some.protocol not in _BY_SCORES:
         return {p: _order(v.score_left, v.score_right) for p, v in told.items() if v.readable}
     pairs = [
         (left, right)
-        for left, right in combinations(distinct, 2)
+        for left, right in combinations(texts, 2)
         if ranked.scores[left] is not None and ranked.scores[right] is not None
     ]
     if some.protocol == "expected":
-        chances = {at: said[key, names[at]].probabilities or {} for at in distinct}
+        chances = {at: said[key, names[at]].probabilities or {} for at in texts}
         return {pair: chance_above(*(chances[at] for at in pair)) for pair in pairs}
     compare = _order if some.protocol == "rubric" else _by_difference
     return {pair: compare(*(ranked.scores[at] for at in pair)) for pair in pairs}
@@ -238,29 +241,26 @@ def _order(left: float, right: float) -> float:
     return HALF if left == right else float(left > right)
 
 
-def ranker_beats(
-    gaps: Mapping[tuple[int, int], float], counts: Sequence[int], distinct: Sequence[int]
-) -> Known:
+def ranker_beats(gaps: Mapping[tuple[int, int], float], counts: Mapping[int, int]) -> Known:
     """sigma(r_i - r_j), with r_i the mean of l_ij - l_ji over all responses, i itself included.
 
-    ``gaps`` has l_ij - l_ji by positions; ``counts`` says how many responses have each of the
-    ``distinct`` texts. Pairs without a gap count for neither; who has none at all has no r.
+    ``gaps`` has l_ij - l_ji by positions of distinct texts; ``counts`` says how many responses have
+    each of them. Pairs without a gap count for neither; who has none at all has no r.
 
-    >>> found = ranker_beats({(0, 1): 1.0}, [1, 1], [0, 1])
+    >>> found = ranker_beats({(0, 1): 1.0}, {0: 1, 1: 1})
     >>> round(found[0, 1], 4)
     0.7311
     """
-    count_of = dict(zip(distinct, counts, strict=True))
     strength: dict[int, float] = {}
-    for at in distinct:
+    for at in counts:
         met = [(b, gap) for (a, b), gap in gaps.items() if a == at]
         met += [(a, -gap) for (a, b), gap in gaps.items() if b == at]
         if met:
-            total = count_of[at] + sum(count_of[other] for other, _ in met)
-            strength[at] = math.fsum(count_of[other] * gap for other, gap in met) / total
+            total = counts[at] + sum(counts[other] for other, _ in met)
+            strength[at] = math.fsum(counts[other] * gap for other, gap in met) / total
     return {
         (left, right): sigmoid(strength[left] - strength[right])
-        for left, right in combinations(distinct, 2)
+        for left, right in combinations(counts, 2)
         if left in strength and right in strength
     }
 

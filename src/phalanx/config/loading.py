@@ -40,6 +40,7 @@ PATH_KEYS = (
     ("reward", "criteria"),
     ("self_rewarding", "template"),
     ("self_rewarding", "judge_seed"),
+    ("preference_file", "source"),
     ("evaluate", "tasks", "*", "source"),
     ("evaluate", "tasks", "*", "baseline"),
     ("evaluate", "tasks", "*", "difficulty"),

@@ -164,7 +164,7 @@ def _score_metrics(
 
 
 METHOD = Method(
-    title="each member imitates the best of its own responses, as a reward model or judges see it",
+    title="each member imitates the best of its own responses, as judges see it",
     paper="Rejection-sampling fine-tuning, arXiv 2308.01825; Llama 2, arXiv 2307.09288",
     kind="single",
     run=run,

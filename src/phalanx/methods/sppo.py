@@ -171,7 +171,7 @@ def _extremes(one: Samples, wins: Mapping[int, float], rule: str, place: tuple) 
 
 
 METHOD = Method(
-    title="each member's likeliest winner over its likeliest loser, learned by win probability",
+    title="each member plays against its own responses, by their probabilities to win",
     paper="Self-Play Preference Optimization (SPPO), ICLR 2025, arXiv 2405.00675",
     kind="single",
     run=run,

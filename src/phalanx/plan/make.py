@@ -279,7 +279,7 @@ def _without(instructions: Instructions, overlaps: Sequence[Overlaps]) -> Instru
 def _wanted(config: Config) -> dict[str, int]:
     """Fresh instructions that the whole run asks for, by the setting that says how many."""
     wanted: dict[str, int] = {}
-    if "instructions" in USES[config.method]:
+    if "instructions" in USES[config.method] or config.method == "preference_file":
         for number in range(1, config.iterations + 1):
             key, each = wanted_of(config, number) or ("", 0)
             wanted[key] = wanted.get(key, 0) + each
@@ -308,22 +308,23 @@ def _short_of_each(config: Config, count: int) -> list[str]:
     """An iteration takes no instruction twice; later ones may meet some again."""
     notes = []
     what = "a stage" if config.method == "moaa" else "an iteration"
+    rows = "pairs" if config.method == "preference_file" else "instructions"
     for key, needed in _wanted(config).items():
         section, name = key.split(".")
         each = getattr(getattr(config, section), name)
         if count < each:
             text = f"fewer than {key} = {each:,}: {what} takes all of them, and none twice"
-            notes.append(f"instructions: {count:,}, {text}")
+            notes.append(f"{rows}: {count:,}, {text}")
         if count < needed and needed > each:
             text = f"fewer than the {needed:,} that {key} asks for in all: some are met again"
-            notes.append(f"instructions: {count:,}, {text}")
+            notes.append(f"{rows}: {count:,}, {text}")
     return notes
 
 
 def _first_turns(config: Config, instructions: Instructions) -> list[str]:
     """A note where later turns of conversations are not used."""
-    if instructions.turns <= 1:
-        return []
+    if instructions.turns <= 1 or config.method == "preference_file":
+        return []  # pairs are learned with all of their turns
     if config.method != "moaa":
         what = "duels are" if config.method == "sparta" else f"{config.method} is"
         return [f"instructions: some have several user turns; {what} about the first one alone"]

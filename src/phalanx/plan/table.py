@@ -40,12 +40,14 @@ def _who(plan: Plan) -> Text:
             f"({plan.recruit_examples:,} demonstrations)"
         )
     found = plan.instructions
-    if "instructions" not in USES[plan.config.method]:
+    pairs = plan.config.method == "preference_file"
+    if "instructions" not in USES[plan.config.method] and not pairs:
         return Text("\n".join(lines))
     count = "" if found.count is None else f"{found.count:,}, "
     turns = f", {found.turns:.1f} user turns each" if found.turns > 1 else ""
     each = "a turn" if turns else "each"
-    lines.append(f"Instructions: {count}about {found.tokens} tokens {each} ({found.how}){turns}")
+    what = "Pairs, their prompts" if pairs else "Instructions"
+    lines.append(f"{what}: {count}about {found.tokens} tokens {each} ({found.how}){turns}")
     return Text("\n".join(lines))
 
 
