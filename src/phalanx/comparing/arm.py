@@ -60,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _end_with_parent() -> None:
     """Its end of our standard input closes when it dies, however it does."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # not sys.stdin, whose lock would be held when this process ends
+        pass
     os._exit(1)
 
 

@@ -25,7 +25,7 @@ from phalanx.config.keys import describe
 from phalanx.config.loading import PREFIX, found_paths, shaped
 from phalanx.config.reading import Source, read_file
 from phalanx.config.schema import Config, MethodName
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, PhalanxError
 from phalanx.plan import require
 
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
@@ -78,7 +78,7 @@ def comparison_of(
     if wanted.get(FROZEN, {}).get("method", FROZEN) != FROZEN:
         faults.append(f"methods.{FROZEN}: this name is that of the method, which trains nobody")
     base = _base(wish, where, folder, overrides)
-    ways, more = [], [*faults, *(f"base: {fault}" for fault in measurable(base))]
+    ways, more = [], [*faults, *_unmeasurable(base)]
     for name, given in wanted.items():
         if only and name not in (*only, wish.against):
             continue
@@ -243,6 +243,13 @@ def _set_by_budget(settings: Mapping[str, Any], budget: Budget | None) -> list[s
     if isinstance(below, dict) and name in below:
         return [f"{keys[0]}: the budget says how many; leave one of them out"]
     return []
+
+
+def _unmeasurable(base: Config) -> list[str]:
+    try:
+        return [f"base: {fault}" for fault in measurable(base)]
+    except PhalanxError as error:  # items that cannot be loaded, a package that is missing
+        return [f"base: {error}"]
 
 
 def _recruiting(base: Config, way: Way) -> list[str]:
