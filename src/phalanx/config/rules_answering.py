@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from phalanx.config.faults import Fault
-from phalanx.config.keys import Path
+from phalanx.config.keys import Path, dotted
 from phalanx.config.mixing import MOA, debaters_of, pool_settings
 from phalanx.config.rules_moaa import SCORERS, check_mixture, check_panel, check_writer
 from phalanx.config.rules_several import check_debate
@@ -172,3 +173,35 @@ def _written(config: Config) -> Iterator[Fault]:
                 "only writes; use kind: truthfulqa"
             )
             yield Fault(("evaluate", "tasks", position, "kind"), text)
+
+
+def faults_of(method: str, config: Config, best: str) -> list[str]:
+    """Why the members of a configuration cannot answer by a method's section, whatever the tasks.
+
+    ``best`` answers where the section names nobody.
+    """
+    if method in ("self_consistency", "best_of_n"):
+        section = getattr(config, method).model_copy(update={"member": best})
+        config = config.model_copy(update={method: section})
+    found = chain(*(check(config) for check in _WHO[method]))
+    data = config.model_dump()
+    return [f"{dotted(one.path, data)}: {one.text}" for one in found if one.level == "fault"]
+
+
+def _who_samples(config: Config) -> Iterator[Fault]:
+    settings = config.self_consistency
+    yield from check_writer(config, settings.member, ("self_consistency", "member"))
+    yield from _sampled("self_consistency", settings.samples, settings.sample.temperature)
+
+
+def _who_is_chosen_from(config: Config) -> Iterator[Fault]:
+    yield from check_writer(config, config.best_of_n.member, ("best_of_n", "member"))
+    yield from check_choice(config)
+
+
+_WHO: dict[str, tuple[Callable[[Config], Iterator[Fault]], ...]] = {
+    "self_consistency": (_who_samples,),
+    "debate": (check_debate,),
+    "council": (check_seats,),
+    "best_of_n": (_who_is_chosen_from,),
+}

@@ -16,17 +16,19 @@ from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
-from phalanx.config.mixing import teachers_of
+from phalanx.config.mixing import TOGETHER, teachers_of
 from phalanx.config.reading import read_file
 from phalanx.config.rules import base_problem
+from phalanx.config.rules_answering import faults_of
 from phalanx.config.schema import Config, MemberSettings
 from phalanx.config.staging import joining
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import messages
-from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject
+from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject, Together
 from phalanx.methods import METHODS
+from phalanx.report.scores import best_on_dev
 from phalanx.types import Instruction, Member
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -293,12 +295,50 @@ class Members:
             self.faults.append(f"--members {word}: {', '.join(self.unmade)}: {UNMADE}")
             return None
         members = (*pool.contestants(here), *also)
+        if head in TOGETHER:
+            return self._method(word, head, members, (*here, *also))
         if len(members) < 2:
             self.faults.append(
                 f"--members {word}: there are {len(members)} members who answer; it takes two"
             )
             return None
         return Subject(word, members, COLLECTIVES[COLLECTIVES.index(head)])
+
+    def _method(
+        self, word: str, method: Together, members: tuple[Member, ...], asked: tuple[Member, ...]
+    ) -> Subject | None:
+        """A method that answers; its section says who of the members does what."""
+        config = with_members(self.origin.config, self.bare)
+        known = {member.name: member for member in asked}
+        best, seats = "", [member.name for member in members]
+        if method in ("self_consistency", "best_of_n"):
+            best = getattr(config, method).member or self._best(members)
+            if not best:
+                self.faults.append(
+                    f"--members {word}: who of {', '.join(seats)} is best is not known without a "
+                    f"run that measured them; name one in {method}.member"
+                )
+                return None
+            writing = [best]
+        elif method == "council":
+            writing = seats = config.council.members or seats
+        else:
+            seats = config.debate.debaters or seats
+            writing = [*seats, config.debate.summariser]
+        wrote = tuple(known[name] for name in dict.fromkeys(writing) if name in known)
+        subject = Subject(word, wrote, method, asked=asked, seats=tuple(seats), best=best)
+        lacking = faults_of(method, subject.settings(config), best)
+        self.faults += [f"--members {word}: {fault}" for fault in lacking]
+        return None if lacking else subject
+
+    def _best(self, members: Sequence[Member]) -> str:
+        """Who was best on dev items at the start of the run, or is the only one."""
+        if len(members) == 1:
+            return members[0].name
+        if self.origin.folder is None:
+            return ""
+        with Ledger(run_ledger_path(self.origin.folder)) as ledger:
+            return best_on_dev(ledger, [member.name for member in members])
 
     def _mixture(self, word: str, iteration: int, members: tuple[Member, ...]) -> Subject | None:
         """The mixture of the source's configuration; of MoAA with the students that have joined."""

@@ -1,7 +1,8 @@
 """Whoever is measured: one member, or several that answer as one.
 
 ``majority`` votes over the members' answers as they are compared, ``mixture`` is the mixture of
-``mixture``, ``best_of`` has judges choose among the members' answers.
+``mixture``, ``best_of`` has judges choose among the members' answers. The methods that only answer
+(``self_consistency``, ``debate``, ``council``, ``best_of_n``) are measured by their own sections.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from phalanx.collective.choosing import Chosen, Group, candidate, choose, shown_
 from phalanx.collective.mixture import Mixture, answer_request, mix_as
 from phalanx.collective.referee import MOA
 from phalanx.collective.reputation import initial_standing
+from phalanx.config.mixing import TOGETHER
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
+from phalanx.identity import content_id
 from phalanx.marking import named_judges
+from phalanx.methods import METHODS, Question
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem
 from phalanx.tasks.items import UNVOTED
 from phalanx.types import (
@@ -29,11 +33,14 @@ from phalanx.types import (
     Sampling,
 )
 
-Together = Literal["", "majority", "mixture", "best_of"]
+Together = Literal[
+    "", "majority", "mixture", "best_of", "self_consistency", "debate", "council", "best_of_n"
+]
 MAJORITY: Together = "majority"
 MIXED: Together = "mixture"
 BEST_OF: Together = "best_of"
-COLLECTIVES: tuple[Together, ...] = (MAJORITY, MIXED, BEST_OF)
+SAMPLED: Together = "self_consistency"
+COLLECTIVES: tuple[Together, ...] = (MAJORITY, MIXED, BEST_OF, *TOGETHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,10 @@ class Subject:
 
     ``members`` keep their own names: of a subject ``ada@2`` the member is ``ada``, as it was after
     iteration 2, so that nobody judges an answer of their own. ``mixture`` has the layers of one,
-    ``judges`` are those who choose for ``best_of``.
+    ``judges`` are those who choose for ``best_of``. Of a method that answers ``members`` are those
+    whose words an answer may be, ``asked`` everybody whom it may ask (debaters, voters, judges),
+    ``seats`` names those who debate or answer in a council, and ``best`` is the member that was
+    best at the start.
     """
 
     name: str
@@ -50,18 +60,34 @@ class Subject:
     together: Together = ""
     mixture: Mixture | None = None
     judges: tuple[Member, ...] = ()
+    asked: tuple[Member, ...] = ()
+    seats: tuple[str, ...] = ()
+    best: str = ""
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it is a method that answers, with a section of its name."""
+        return self.together in TOGETHER
+
+    def settings(self, config: Config) -> Config:
+        """The configuration by which a method answers: those who have a seat are named."""
+        key = {"debate": "debaters", "council": "members"}.get(self.together)
+        if key is None:
+            return config
+        section = getattr(config, self.together).model_copy(update={key: list(self.seats)})
+        return config.model_copy(update={self.together: section})
 
     @property
     def writer(self) -> str:
         """The member whose words an answer is, who does not judge it; "" where that differs."""
         if self.mixture is not None:
             return self.mixture.aggregator.name
-        return "" if self.together else self.members[0].name
+        return self.members[0].name if len(self.members) == 1 else ""
 
 
 def left_out(subject: Subject, item: TaskItem | None) -> str:
     """Why a subject is not measured on tasks of such items; "" where it is. None: a contest."""
-    if subject.together == MAJORITY:
+    if subject.together in (MAJORITY, SAMPLED):
         if item is None:
             return "a vote writes no answer of its own"
         if item.match in UNVOTED:
@@ -112,7 +138,7 @@ def answers(
     """
     if len(wants) != len(conversations):
         raise ValueError(f"{len(conversations)} conversations but {len(wants)} wants")
-    if subject.together == MAJORITY:
+    if subject.together in (MAJORITY, SAMPLED):
         raise ConfigError(
             f"{subject.name} votes on answers that can be compared and writes none of its own; "
             "measure a member, the mixture or best_of on tasks with free answers"
@@ -122,6 +148,8 @@ def answers(
         return _mixed(subject, conversations, wants, place, ask)
     if subject.together == BEST_OF:
         return _best(subject, conversations, wants, place, ask)
+    if subject.is_method:
+        return _reached(subject, conversations, wants, place, ask)
     (member,) = subject.members
     return list(_alone([member], conversations, wants, place.config, ask)[0])
 
@@ -165,6 +193,34 @@ def _mixed(
             want,
             place=("evaluate", place.config.seed),
             phase="evaluate",
+        )
+        for at, one in zip(mine, made, strict=True):
+            found[at] = one.response
+    return found
+
+
+def _reached(
+    subject: Subject,
+    conversations: Sequence[tuple[Message, ...]],
+    wants: Sequence[Sampling],
+    place: Asking,
+    ask: Ask,
+) -> list[Response | None]:
+    """What a method that answers together reaches: free answers, on which nobody can vote."""
+    answer = METHODS[subject.together].answer
+    if answer is None:
+        raise ValueError(f"{subject.together} does not answer")
+    found: list[Response | None] = [None] * len(conversations)
+    for want in dict.fromkeys(wants):
+        mine = [at for at, one in enumerate(wants) if one == want]
+        made = answer(
+            [Question(content_id(*conversations[at]), conversations[at]) for at in mine],
+            subject.asked,
+            ask,
+            subject.settings(place.config),
+            best=subject.best,
+            want=want,
+            place=("evaluate", place.config.seed),
         )
         for at, one in zip(mine, made, strict=True):
             found[at] = one.response

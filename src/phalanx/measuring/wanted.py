@@ -384,7 +384,9 @@ def _asked(origin: Origin, subjects: Sequence[Subject]) -> tuple[tuple[int, Memb
     for number in sorted(origin.versions):
         for member in origin.versions[number]:
             first.setdefault(member, number)
-    every = dict.fromkeys(member for subject in subjects for member in subject.members)
+    every = dict.fromkeys(
+        member for subject in subjects for member in (*subject.members, *subject.asked)
+    )
     return tuple((first.get(member, 0), member) for member in every)
 
 

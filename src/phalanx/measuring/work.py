@@ -7,7 +7,7 @@ What it has already, it has by the same configuration and the same rows, or it r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import eq
 from pathlib import Path
@@ -28,11 +28,11 @@ from phalanx.collective.ranking import Candidate
 from phalanx.collective.voting import winning_answer
 from phalanx.config.schema import Config
 from phalanx.errors import LedgerError
-from phalanx.evaluate import ask_members, ask_mixture
+from phalanx.evaluate import ask_members, ask_mixture, ask_together
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.ledger.rows import SUBJECT
-from phalanx.marking import record_answers
+from phalanx.ledger.rows import SUBJECT, together_key
+from phalanx.marking import Answered, record_answers
 from phalanx.measuring.contests import contest
 from phalanx.measuring.lm_eval import PREFIX, measure_lm_eval
 from phalanx.measuring.subjects import (
@@ -211,6 +211,7 @@ def _written(subject: Subject, wish: Wanted) -> str:
             "weights": wish.weights[subject.name] if subject.together == MAJORITY else {},
             "layers": [[m.key for m in layer] for layer in mixture.layers] if mixture else [],
             "aggregator": mixture.aggregator.key if mixture else "",
+            **({"best": subject.best} if subject.best else {}),
         }
     )
 
@@ -256,7 +257,24 @@ def _ask_everybody(place: Asking, wish: Wanted, ask: Ask) -> None:
         for one in players:
             if one.mixture is not None:
                 answered += ask_mixture(one.name, one.mixture, items, ask, place.config)
+            elif one.is_method:
+                answered += _ask_method(one, items, place, ask)
         record_answers(answered, ask, place.ledger, place.config, iteration=0, judges=wish.judges)
+
+
+def _ask_method(
+    subject: Subject, items: Sequence[TaskItem], place: Asking, ask: Ask
+) -> list[Answered]:
+    """The answers of a method to a task; what happened on the way is recorded, and told."""
+    config = subject.settings(place.config)
+    answered, counts = ask_together(
+        subject.together, subject.name, subject.asked, items, ask, config, best=subject.best
+    )
+    task = items[0].task
+    place.ledger.put(together_key(0, f"{subject.name}:{task}"), canonical_json(counts))
+    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+    place.progress.say(f"{subject.name} on {task}: {listed}")
+    return answered
 
 
 # Collectives -------------------------------------------------------------------------------------
