@@ -17,6 +17,7 @@ from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
 from phalanx.config.mixing import BEST_OF, MAJORITY, RESERVED, TOGETHER
 from phalanx.config.rules_devices import check_devices
+from phalanx.config.rules_losses import check_loss
 from phalanx.config.rules_methods import check_methods
 from phalanx.config.rules_moaa import (
     Purpose,
@@ -83,6 +84,7 @@ def check(
             check_unused(config) if duels else (),
             check_moaa(config) if purpose == "run" and config.method == "moaa" else (),
             chain(check_methods(config), check_rival(config)) if purpose == "run" else (),
+            check_loss(config) if purpose == "run" else (),
             check_command(config, purpose) if purpose != "run" else check_whole(config),
             _lengths(config),
             _tasks(config),

@@ -31,14 +31,8 @@ def check_sppo(config: Config) -> Iterator[Fault]:
 
 
 def check_preference_file(config: Config) -> Iterator[Fault]:
-    """Pairs of a file have neither probabilities nor margins."""
+    """Pairs of a file have no margins; that they have no probabilities is for ``check_loss``."""
     yield from _margins(config, "pairs of a file have no scores")
-    if config.train.loss == "sppo" and config.train.method == "dpo":
-        text = (
-            "is sppo, which learns win probabilities, and pairs of a file have none; use "
-            "sppo_hard, or another loss"
-        )
-        yield Fault(("train", "loss"), text)
 
 
 def check_rejection_sampling(config: Config) -> Iterator[Fault]:
