@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import phalanx
 from phalanx.comparing.ablating import ablate_to
 from phalanx.comparing.ablation import GROUPS, study
 from phalanx.comparing.lineup import JUDGE, Lineup, line_up
+from phalanx.comparing.loading import read_comparison
+from phalanx.comparing.reading import read_run
 from phalanx.config import Config, load
 from phalanx.config.loading import shaped
 from phalanx.config.schema import MemberSettings
@@ -19,10 +22,16 @@ from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.progress import Silent
 from tests.scripts import command
+from tests.tiny import make_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ROOT / "configs" / "ablate" / "smoke.yaml"
 DEMO = ROOT / "configs" / "examples" / "demo-quick.yaml"
+COMPARISONS = sorted(
+    path.name
+    for path in (ROOT / "configs" / "compare").glob("*.yaml")
+    if path.name != "smoke-script.yaml"
+)
 
 
 def members(*names: str, roles: tuple[str, ...] = ("contest", "judge", "learn")):
@@ -179,3 +188,45 @@ def test_the_command_goes_on_and_adds_a_group(tmp_path):
     nobody = command("ablate", "moaa", SMOKE)
     assert nobody.returncode != 0
     assert "sparta" in nobody.stderr
+
+
+@pytest.mark.slow
+def test_the_arms_of_the_first_result_on_tiny_models(tmp_path):
+    """One seed: who is best judges alone, SFT learns from as many examples, and items are fixed."""
+    base = make_tiny(tmp_path / "base", seed=1)
+    tiny = (
+        f"pool.base={base}", "pool.recruit.examples_per_domain=2", "match.duels=6",
+        "answer.max_new_tokens=4", "pairs.truncated=allow", "evaluate.max_new_tokens=2",
+    )  # fmt: skip
+    made = phalanx.compare(
+        ROOT / "configs" / "compare" / "first-result.yaml", tiny, out=tmp_path / "out", seeds=[7],
+        only=["frozen", "collective", "plain-sft", "one-judge"],
+    )  # fmt: skip
+    assert made.failed == ()
+    assert (made.findings.num_dev, made.findings.num_test) == (29, 91)
+    rows = {row.name: row.used for row in made.findings.rows}
+    aligned = ("collective", "plain-sft", "one-judge")
+    assert [rows[name]["responses"] for name in aligned] == [12] * 3
+    assert rows["collective"]["judgments"] == 2 * rows["one-judge"]["judgments"] > 0
+    assert rows["collective"]["steps"] == rows["plain-sft"]["steps"] > 0
+    assert rows["frozen"]["responses"] == rows["frozen"]["steps"] == 0
+    best = read_run(tmp_path / "out" / "seed-7" / "collective").best(0)
+    with Ledger(run_ledger_path(tmp_path / "out" / "seed-7" / "one-judge")) as ledger:
+        adapters = {member.name: member.adapter for member in ledger.members(0)}
+    assert adapters[JUDGE] == adapters[best]
+    assert len(set(adapters.values())) == 4
+
+
+@pytest.mark.parametrize("path", COMPARISONS)
+def test_every_shipped_comparison_can_be_run(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = read_comparison(Path("configs/compare") / path)
+    assert len(found.ways) > 2
+    assert found.base.evaluate.seed is not None
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path.name for path in (ROOT / "configs" / "ablate").glob("*.yaml"))
+)
+def test_every_shipped_ablation_can_be_run(path):
+    assert len(study(load(ROOT / "configs" / "ablate" / path)).ways) > 10

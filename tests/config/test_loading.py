@@ -14,7 +14,11 @@ from phalanx.config.loading import moved_override
 from phalanx.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml"))
+SHIPPED = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "configs").rglob("*.yaml")
+    if path.parent.name != "compare"  # comparisons: tests/comparing/test_ablation.py
+)
 POOL = "pool:\n  members:\n" + "".join(
     f"    - {{name: {name}, engine: scripted}}\n" for name in ("ada", "bob", "cora")
 )
@@ -181,7 +185,10 @@ def test_overrides_as_a_mapping(tmp_path: Path) -> None:
         ("train..epochs=3", "expected key.path=value"),
         ("train.epochs=[", "not valid YAML"),
         ("train.epoch=3", "train.epoch: unknown key; did you mean epochs?"),
-        ("batch_size=3", "pool.recruit.train.batch_size, sft.batch_size, train.batch_size"),
+        (
+            "batch_size=3",
+            "pool.recruit.train.batch_size, sft.batch_size, grpo.batch_size, train.batch_size",
+        ),
         ("preset=sparta", "preset:NAME"),
         ("train.method=dqo", "expected one of dpo, sft, none; did you mean dpo?"),
         ("reputation.rule=elo2", "did you mean elo?"),
