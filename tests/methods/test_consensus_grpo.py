@@ -157,7 +157,7 @@ def test_every_iteration_draws_fresh_instructions():
     every = [Instruction(f"i{n}", f"{n} + {n}?") for n in range(4)]
     drawn = [METHOD.draw(settings, every, number) for number in (1, 2, 3)]
     assert all(len(set(some)) == 2 for some in drawn)
-    assert not set(drawn[0]) & set(drawn[2])  # 2 of 4 each: the second iteration begins a round
+    assert not set(drawn[0]) & set(drawn[1])  # 2 of 4 each: then a new round begins
     assert drawn[0] == METHOD.draw(settings, every, 1)
     assert len(METHOD.draw(config(), every, 1)) == 4
     assert METHOD.lesson(settings, 1, "ada") == "rated:ada"

@@ -47,7 +47,7 @@ def draw(
 ) -> tuple[Instruction, ...]:
     """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
     count = min(config.consensus_grpo.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number)
+    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
