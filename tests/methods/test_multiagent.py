@@ -79,6 +79,8 @@ def test_generators_learn_first_answers_and_critics_revisions():
     assert "It is 4." in bob.prompt
     assert row_of(result, "generator.cora").drop == "minority"
     assert row_of(result, "critic.dan").drop == ""
+    agreement = {name: result.metrics[f"agreement.{name}"] for name in NAMES}
+    assert agreement == {"ada": 1.0, "bob": 0.0, "cora": 0.0, "dan": 1.0}
     assert METHOD.lesson(config(), 1, "ada") == "demonstrations:generator.ada"
     assert METHOD.lesson(config(), 1, "bob") == "demonstrations:critic.bob"
 

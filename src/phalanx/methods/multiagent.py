@@ -237,7 +237,14 @@ def _metrics(
     rows: Sequence[Demonstration],
     counts: Counter[str],
 ) -> dict[str, float]:
+    """``agreement.NAME``: the share of a learner's first answers that are the majority's at the
+    end, where there is one; ``corrected.NAME`` and ``kept.NAME``: rows of each kind it learns."""
     reasons = Counter(course.verdict.reason for course in courses)
+    agreement = {}
+    for name in (builder.partition(".")[2] for builder in builders):
+        gaps = [one.gap(one.said(name)[0]) for one in courses if not one.verdict.reason]
+        if gaps:
+            agreement[f"agreement.{name}"] = gaps.count("") / len(gaps)
     said = [one for course in courses for made in course.debated.rounds for one in made]
     return {
         "num_instructions": len(courses),
@@ -247,6 +254,7 @@ def _metrics(
         **{f"labels.{reason}": count for reason, count in sorted(reasons.items())},
         "num_demonstrations": sum(not row.drop for row in rows),
         **row_counts(builders, rows),
+        **agreement,
         **counts,
     }
 
