@@ -400,7 +400,7 @@ def test_one_step_on_the_embedded_model(tmp_path):
             "judge_seed": str(seed),
         },
         "pairs": {"truncated": "allow"},
-        "sft": {"learning_rate": 2e-3, "epochs": 4, "batch_size": 3, "lora": {"rank": 4}},
+        "sft": {"learning_rate": 3e-3, "epochs": 4, "batch_size": 6, "lora": {"rank": 4}},
         "train": {"learning_rate": 1e-4, "lora": {"rank": 4}},
         "resources": {"threads": 1},
     }
