@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from phalanx import pool
 from phalanx.collective.choosing import candidate
 from phalanx.collective.council import elect
 from phalanx.collective.debate import Debated, debate, summary_request
 from phalanx.collective.ownwords import split_reasoning
 from phalanx.collective.voting import first_of_majority
-from phalanx.config.mixing import debaters_of, named
+from phalanx.config.mixing import named
 from phalanx.config.schema import Config
 from phalanx.methods.answering import no_answer, no_longer, usable_text
 from phalanx.methods.method import Method, Question, Reached
@@ -43,8 +44,9 @@ def answer(
 ) -> list[Reached]:
     """See :class:`phalanx.methods.Answer`."""
     settings = config.debate
-    known = named([*debaters_of(config), *filter(None, [settings.summariser])], members, "debate")
-    panel = [known[name] for name in debaters_of(config)]
+    debaters = settings.debaters or [member.name for member in pool.contestants(members)]
+    known = named([*debaters, *filter(None, [settings.summariser])], members, "debate")
+    panel = [known[name] for name in debaters]
     sample = settings.sample if settings.summariser else no_longer(settings.sample, want)
     found = debate(
         [question.turns for question in questions],
