@@ -7,8 +7,10 @@ import importlib.util
 import pytest
 
 from phalanx.config.schema import LoraSettings, TrainSettings
-from phalanx.training import train_dpo
-from phalanx.types import Instruction, Member, PreferencePair
+from phalanx.config.schema_rivals import GrpoSettings
+from phalanx.progress import Silent
+from phalanx.training import TrainJob, train_dpo
+from phalanx.types import Demonstration, Instruction, Member, PreferencePair
 from phalanx.weights import Weights
 
 pytestmark = [
@@ -59,3 +61,40 @@ def test_a_pass_over_its_pairs_raises_their_margin(tmp_path):
         after = model.state_dict()
         assert before.keys() == after.keys()
         assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("way", ["sppo", "simpo", "orpo", "grpo"])
+def test_every_other_way_takes_a_step(way, tmp_path):
+    """Two steps of four short rows: what is to become likelier does, beside the other."""
+    rows = list(CAPITALS.items())[:4]
+    small = {"learning_rate": 1e-3, "batch_size": 4, "epochs": 2, "lora": LoraSettings(rank=4)}
+    if way == "grpo":
+        settings = GrpoSettings(**small)
+        examples = [
+            Demonstration(
+                f"{country}-{text}", f"The capital of {country}?", text, advantage=advantage
+            )
+            for country, capital in rows[:2]
+            for text, advantage in ((capital, 1.0), ("No", -1.0))
+        ]
+    else:
+        beta = {"simpo": 2.0, "sppo": 0.01}.get(way, 0.1)  # sppo: 40 nats, far from one step
+        settings = TrainSettings(loss=way, beta=beta, **small)
+        examples = [
+            PreferencePair(
+                country,
+                Instruction(country, f"The capital of {country}?"),
+                capital,
+                "No",
+                chosen_probability=0.9,
+                rejected_probability=0.1,
+            )
+            for country, capital in rows
+        ]
+    job = TrainJob(MEMBER, tuple(examples), settings, tmp_path / "smol", seed=1, version=1)
+    result = job.run(Weights(threads=1), Silent())
+    first, last = result.steps
+    assert last["loss"] < first["loss"]
+    assert result.summary["adapter_change"] > 0
+    if way != "grpo":
+        assert last["rewards/margins"] > first["rewards/margins"]

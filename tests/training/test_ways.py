@@ -326,3 +326,34 @@ def test_the_base_is_left_as_it_was(weights, base, adapter, tmp_path):
     after = state()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
+
+
+@pytest.mark.parametrize("way", ["ipo", "simpo", "orpo", "sppo", "grpo"])
+def test_large_batches_take_trls_head_and_agree(way, weights, base, tmp_path, monkeypatch):
+    """As on a GPU. Weights of pairs differ, so that each pair is looked at by itself."""
+    from phalanx.training import scoring
+
+    ada, settings = Member("ada", str(base)), settings_of(way, **STEADY)
+    examples = rated(4)
+    if way != "grpo":
+        examples = [dataclasses.replace(p, weight=0.5 + n % 2) for n, p in enumerate(pairs(8))]
+    found = []
+    for limit in (scoring.MAX_KEPT_LOGITS, 0):
+        monkeypatch.setattr(scoring, "MAX_KEPT_LOGITS", limit)
+        folder = tmp_path / str(limit)
+        found.append(TrainJob(ada, tuple(examples), settings, folder, 1, 1).run(weights, Silent()))
+    for one, other in zip(*(result.steps for result in found), strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name] == pytest.approx(other[name], rel=2e-3, abs=1e-4), name
+
+
+@pytest.mark.parametrize("way", ["simpo", "sppo", "grpo"])
+def test_half_precision_members_learn(way, weights, base, adapter, tmp_path):
+    from safetensors.torch import load_file
+
+    ada = Member("ada", str(base), adapter=str(adapter), dtype="bfloat16")
+    result = learn(way, weights, ada, tmp_path / way)
+    assert result.summary["adapter_change"] > 0
+    tensors = load_file(tmp_path / way / TENSORS).values()
+    assert {tensor.dtype for tensor in tensors} == {torch.float32}
