@@ -88,7 +88,7 @@ def test_every_way_is_run_or_says_why_not():
     assert idle["aggregate-mean"] == "no-reputation is the same"
     assert idle["no-margin-weights"] == "pairs have no weights here"
     ways = {one.name: one for one in found.ways}
-    assert {"no-reputation", "no-match-making", "no-reputation-no-match-making", "copies",
+    assert {"no-reputation", "no-match-making", "neither", "copies",
             "random-winners", "chosen-only", "own-pairs", "no-filters", "no-nll", "one-judge",
             "no-standardise", "pool-2", "pool-3", "reputation-elo"} <= set(ways)  # fmt: skip
     assert "nearest 3 are everybody else" in ways["no-match-making"].note
@@ -113,7 +113,7 @@ def test_parts_that_a_configuration_does_not_have_are_not_taken_away():
         ],
     )  # fmt: skip
     idle = {one.name: one.idle for one in study(plain).idle}
-    assert {"no-reputation", "no-match-making", "no-reputation-no-match-making", "own-pairs",
+    assert {"no-reputation", "no-match-making", "neither", "own-pairs",
             "no-filters", "no-nll", "one-judge-a-duel", "no-standardise", "reputation-frozen",
             "aggregate-mean"} <= set(idle)  # fmt: skip
     faded = load(DEMO, ["iterations=4", "judge.protocol=rubric", "reputation.fade=dynamic"])

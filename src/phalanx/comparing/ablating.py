@@ -56,15 +56,12 @@ def ablate_to(
 
 def sections(chosen: Study, findings: Findings) -> list[Section]:
     """What each way takes away, what is not run, and what is known of the paper beside it."""
-    ways = tuple(
-        (way.name, "; ".join(filter(None, (f"without {way.words}", way.note))))
-        for way in chosen.ways
-    )
+    ways = tuple((way.name, "; ".join(filter(None, (way.words, way.note)))) for way in chosen.ways)
     idle = tuple((way.name, way.idle) for way in chosen.idle)
     found = [
         Section(
             "ways", "What each way takes away", (),
-            (TableView("Run", ("way", "what"), ways),) if ways else (),
+            (TableView("Run", ("way", "takes away"), ways),) if ways else (),
         )
     ]  # fmt: skip
     if idle:

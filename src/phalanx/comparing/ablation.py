@@ -35,7 +35,8 @@ LARGER = "more members are better (note; figures not known)"
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """One way: ``words`` say what it takes away or changes, ``settings`` are those of its way.
+    """One way: ``words`` say what it takes away (and what stands in its place), ``settings`` are
+    those of its way.
 
     ``idle`` says why it cannot be run with this configuration, or would change nothing; ``note``
     what to know of one that is; ``paper`` what the paper says of it, as far as that is known.
@@ -158,7 +159,7 @@ def _of_the_paper(config: Config) -> Iterator[Ablation]:
     not_weighed = "" if weighed else "no reputation weighs the judges here"
     not_matched = "opponents are drawn at random already" if random else ""
     yield Ablation(
-        "no-reputation", "components", "judges weigh the same",
+        "no-reputation", "components", "the weights of reputation: every judge weighs the same",
         {"without": _without(config, "reputation")}, not_weighed,
         "in one iteration all reputations are still those of the start: the same outcomes"
         if first
@@ -166,11 +167,11 @@ def _of_the_paper(config: Config) -> Iterator[Ablation]:
         HURTS,
     )  # fmt: skip
     yield Ablation(
-        "no-match-making", "components", "opponents are drawn fully at random",
+        "no-match-making", "components", "match-making: opponents are drawn at random",
         {"without": _without(config, "match-making")}, not_matched, near, HURTS,
     )  # fmt: skip
     yield Ablation(
-        "no-reputation-no-match-making", "components", "both",
+        "neither", "components", "both of these",
         {"without": ["reputation", "match-making"]}, not_weighed or not_matched, near,
     )  # fmt: skip
 
@@ -193,22 +194,22 @@ def _further(config: Config) -> Iterator[Ablation]:
     group, dpo = "components", train.method == "dpo"
     nobody = "" if train.method != "none" else "nothing is learned here (train.method: none)"
     yield Ablation(
-        "random-winners", group, "which of the two responses won: half of the pairs are swapped",
+        "random-winners", group, "the winners: half of the pairs are swapped",
         {"train.label_noise": 0.5}, nobody or _already(train.label_noise == 0.5),
     )  # fmt: skip
     yield Ablation(
-        "chosen-only", group, "the rejected responses: the chosen ones are learned by SFT",
+        "chosen-only", group, "the rejected responses: SFT on the chosen ones",
         {"train.method": "sft", **_same_steps(config)},
         "" if dpo else f"train.method is {train.method} already",
     )  # fmt: skip
     yield Ablation(
-        "own-pairs", group, "pairs of others: each learns from its own duels",
+        "own-pairs", group, "others' pairs: each learns from its own duels",
         {"train.scope": "own"}, nobody or _already(train.scope == "own"),
     )  # fmt: skip
     plain = {"margin": 0.0, "keep": 1.0, "truncated": "allow", "max_length_ratio": None}
     unfiltered = all(getattr(pairs, key) == value for key, value in plain.items())
     yield Ablation(
-        "no-filters", group, "the choice of pairs: ties and identical ones alone are dropped",
+        "no-filters", group, "the choice of pairs: all but ties and identical ones are learned",
         {"pairs": plain}, nobody or ("no pair is filtered here" if unfiltered else ""),
         "" if pairs.keep == 1 else "more pairs, so more training steps",
     )  # fmt: skip
@@ -223,7 +224,7 @@ def _further(config: Config) -> Iterator[Ablation]:
         nobody or ("" if train.nll_weight else "there is none here (train.nll_weight: 0)"),
     )  # fmt: skip
     yield Ablation(
-        "one-judge-a-duel", group, "all judges of a duel but one, drawn at random",
+        "one-judge-a-duel", group, "all but one judge of each duel, drawn at random",
         {"judge.per_duel": 1},
         _already(config.judge.per_duel == 1)
         or ("" if _most_judges(config) > 1 else "every duel has one judge as it is"),
@@ -264,10 +265,10 @@ def _reputations(config: Config) -> Iterator[Ablation]:
         else "reputations weigh no judges here"
     )
     words = {
-        "frozen": "every move of a reputation",
-        "elo": "the paper's move: Elo's, which expects favourites to win",
-        "bradley_terry": "the paper's move: a fit to all duels of the iteration",
-        "sparta": "the rule that is used: the paper's move",
+        "frozen": "every move of reputations",
+        "elo": "the paper's move of reputations: Elo's instead, which expects favourites to win",
+        "bradley_terry": "the paper's move of reputations: a fit to the iteration's duels instead",
+        "sparta": "the move of reputations: the paper's instead",
     }
     for rule in REPUTATIONS:
         yield Ablation(
@@ -313,11 +314,11 @@ def _diversity(config: Config) -> Iterator[Ablation]:
 
 
 def _protocols(config: Config) -> Iterator[Ablation]:
+    now = config.judge.protocol
     for protocol in PROTOCOLS:
         yield Ablation(
-            f"judge-{protocol}", "protocols", f"judging by {config.judge.protocol}: by {protocol}",
-            {"judge.protocol": protocol, "judge.template": None},
-            _already(protocol == config.judge.protocol),
+            f"judge-{protocol}", "protocols", f"judging by {now}: by {protocol} instead",
+            {"judge.protocol": protocol, "judge.template": None}, _already(protocol == now),
         )  # fmt: skip
 
 
@@ -325,6 +326,6 @@ def _aggregations(config: Config) -> Iterator[Ablation]:
     now = config.aggregate.rule
     for rule in RULES:
         yield Ablation(
-            f"aggregate-{rule}", "aggregation", f"aggregation by {now}: by {rule}",
+            f"aggregate-{rule}", "aggregation", f"aggregation by {now}: by {rule} instead",
             {"aggregate.rule": rule}, _already(rule == now),
         )  # fmt: skip

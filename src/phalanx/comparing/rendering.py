@@ -17,7 +17,7 @@ from phalanx.report.html import write_whole
 from phalanx.report.markdown import sections_text
 from phalanx.report.moaa_words import Section, TableView, money, p_value
 from phalanx.report.terminal import sections_page
-from phalanx.report.words import duration, percent, plural, points, points_span, share_of
+from phalanx.report.words import percent, plural, points, points_span
 
 NAME = "comparison"
 NONE = "–"
@@ -215,8 +215,8 @@ def _domains(findings: Findings) -> list[TableView]:
 def _used(findings: Findings) -> TableView:
     """What counts for a budget, and the time."""
     headers = ["way", "responses", "judgments", "steps", "tokens"]
-    headers += ["of budget"] if findings.budget else []
-    headers += ["shared", "time"]
+    headers += ["budget"] if findings.budget else []
+    headers += ["shared", "min"]
     priced = any(row.used["money"] for row in findings.rows)
     rows = []
     for row in findings.rows:
@@ -224,14 +224,15 @@ def _used(findings: Findings) -> TableView:
         if findings.budget:
             share = findings.share(row)
             cells.append(NONE if share is None else f"{100 * share:.0f} %")
-        shared = row.used["shared_in_all"], row.used["requests"]
-        cells += [share_of(*shared), duration(row.used["seconds"])]
+        asked = row.used["requests"]
+        cells.append(f"{100 * row.used['shared_in_all'] / asked:.0f} %" if asked else NONE)
+        cells.append(f"{row.used['seconds'] / 60:.1f}")
         rows.append((_short(row.name), *cells, *((money(row.used["money"]),) if priced else ())))
     headers += ["money"] if priced else []
     note = (
-        "Of the mean seed, by the ledgers, without recruiting; the first four without the members' "
-        "measurement, too. “shared”: of all requests, those that another arm had asked already; "
-        "they count as used, and took no time here."
+        "Of the mean seed, by the ledgers, without recruiting; responses to tokens without the "
+        "members' measurement, too. “shared”: of all requests, those that another arm had asked "
+        "already; they count as used, and took no time here. “min”: minutes of the run's phases."
     )
     return TableView("Used", tuple(headers), tuple(rows), note, left=(0,))
 

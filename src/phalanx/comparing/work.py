@@ -12,7 +12,9 @@ from phalanx.comparing.running import Failed, run_all
 from phalanx.comparing.spec import FROZEN, Arm, Comparison
 from phalanx.comparing.table import Findings, tabulate
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.plan import make_plan
 from phalanx.report.moaa_words import Section
+from phalanx.report.words import duration, plural
 from phalanx.types import Progress
 
 
@@ -48,7 +50,7 @@ def compare_to(
     Raises as :func:`phalanx.comparing.running.run_all` and
     :func:`phalanx.comparing.table.tabulate`.
     """
-    for note in sizes(comparison):
+    for note in sizes(comparison) if table else (*sizes(comparison), *reckoned(comparison)):
         progress.say(note)
     failed = () if table else run_all(comparison, out, jobs=jobs, progress=progress)
     arms = comparison.all_arms(out)
@@ -69,6 +71,23 @@ def sizes(comparison: Comparison) -> tuple[str, ...]:
         return ()
     head = f"Budget of each run: {comparison.budget.amount:,} {comparison.budget.quantity}."
     return (head, *(f"{way.name}: {way.note}." for way in comparison.ways if way.note))
+
+
+def reckoned(comparison: Comparison) -> tuple[str, ...]:
+    """How long it all takes, by the plans of its runs; nothing where that is not known."""
+    seeds, first = len(comparison.seeds), comparison.ways[0].config
+    found = [make_plan(way.config).total_seconds for way in comparison.ways]
+    if comparison.base.pool.recruit:
+        made = make_plan(first.model_copy(update={"pool": comparison.base.pool})).total_seconds
+        found.append(None if made is None or found[0] is None else made - found[0])
+    known = [seconds for seconds in found if seconds is not None]
+    if len(known) < len(found) or not sum(known):
+        return ()
+    return (
+        f"{plural(len(comparison.ways) * seeds, 'run')}, one after another about "
+        f"{duration(seeds * sum(known))} in all, pools included: a rough estimate, and less for "
+        "what is finished or shared.",
+    )
 
 
 def shared(arms: list[Arm]) -> Iterator[str]:
