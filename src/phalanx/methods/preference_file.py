@@ -89,7 +89,7 @@ def _pair(row: PreferencePair, config: Config, place: tuple) -> PreferencePair:
 
 
 METHOD = Method(
-    title="every learner learns from preference pairs of a file, by any loss of pairs",
+    title="every learner learns from preference pairs of a file",
     paper="DPO, arXiv 2305.18290; SimPO, arXiv 2405.14734; ORPO, arXiv 2403.07691",
     kind="single",
     run=run,

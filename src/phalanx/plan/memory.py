@@ -167,9 +167,9 @@ def row_bytes(plan: BasePlan, length: int, scored: int) -> int:
 
 
 def rows_wanted(config: Config, length: int) -> int:
-    """Requests in a batch, as the settings say."""
+    """Requests in a batch, as the settings say; ``length`` is 0 where nobody is asked."""
     resources = config.resources
-    return max(1, min(resources.batch_size, resources.batch_tokens // length))
+    return max(1, min(resources.batch_size, resources.batch_tokens // max(1, length)))
 
 
 def optimiser_bytes(plan: BasePlan, member: Member, settings: OptimiserSettings, gpu: bool) -> int:
