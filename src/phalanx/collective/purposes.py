@@ -1,14 +1,11 @@
-"""What requests are for, in three kinds: texts, judgments on them, and measurement.
-
-``Request.purpose`` is a word of its method's; here stands which words are no texts. Everything
-else is written to be learned from, compared, or shown to others.
-"""
+"""What requests are for (``Request.purpose``): texts, judgments on them, and measurement."""
 
 from __future__ import annotations
 
-JUDGING = frozenset(
-    {"judge", "assess", "verdict", "criteria", "fit", "vote", "meta", "meta_judge"}
-)
+WRITING = frozenset({"answer", "sample", "propose", "aggregate", "rewrite", "debate", "summarise"})
+"""Texts that are learned from, compared, or shown to others."""
+
+JUDGING = frozenset({"judge", "meta_judge", "assess", "verdict", "criteria", "fit", "vote"})
 """Verdicts, scores, votes and decisions, and what judges write on the way to them."""
 
 MEASURING = frozenset({"evaluate", "grade"})

@@ -20,7 +20,7 @@ their price, paid anew for every question.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -31,8 +31,8 @@ from phalanx.config.base import Section
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
-from phalanx.plan import Plan, make_plan
-from phalanx.plan.rounds import Demand, all_demands
+from phalanx.plan import Plan, make_plan, rescaled
+from phalanx.plan.rounds import Demand, Round, all_demands
 
 Quantity = Literal["responses", "judgments", "steps", "tokens"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -116,18 +116,19 @@ class Use:
 def planned(config: Config) -> Use:
     """What a run by this configuration is to use, by its plan: responses of usual length, nothing
     failed, no pair dropped. Raises ConfigError as ``phalanx check``."""
-    return _planned(config, make_plan(config))
+    plan = make_plan(config)
+    return _use(config, plan.rounds, plan.measuring)
 
 
-def _planned(config: Config, plan: Plan) -> Use:
-    demands = [(count, demand) for count, demand in all_demands(plan.rounds)]
+def _use(config: Config, rounds: Sequence[Round], measuring: Sequence[Demand]) -> Use:
+    demands = list(all_demands(rounds))
     if METHODS[config.method].kind == "answer":
-        demands += [(1, one) for one in plan.measuring if one.purpose not in MEASURING]
+        demands += [(1, one) for one in measuring if one.purpose not in MEASURING]
     responses = sum(n * one.requests for n, one in demands if one.purpose not in JUDGING)
     judgments = sum(n * one.requests for n, one in demands if one.purpose in JUDGING)
     tokens = sum(n * one.requests * _tokens(one) for n, one in demands)
     steps = 0
-    for one in plan.rounds:
+    for one in rounds:
         for training in one.trainings:
             texts = sum(training.examples.values()) * training.texts * training.settings.epochs
             steps += one.count * training.steps
@@ -150,10 +151,10 @@ def sized(config: Config, budget: Budget) -> tuple[Config, str]:
 
     def of(size: int) -> float:
         changed = _resized(config, keys, size)
-        return getattr(planned(changed), quantity)
+        return getattr(_use(changed, *rescaled(plan, changed)), quantity)
 
     if not keys:
-        used = getattr(_planned(config, plan), quantity)
+        used = getattr(_use(config, plan.rounds, plan.measuring), quantity)
         beyond = used > budget.amount
         return config, f"uses {used:,.0f} {quantity}{_more(used, budget) if beyond else ''}"
     most = _most(keys, plan)

@@ -27,7 +27,7 @@ from phalanx.plan.placement import Placement
 from phalanx.plan.rounds import CHARACTERS_A_TOKEN, Demand, Round
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
-from phalanx.plan.stages import measuring_of, rankers_of
+from phalanx.plan.stages import measuring_of, rankers_of, rounds_of
 from phalanx.plan.units import unit_faults
 from phalanx.plan.ways import Question, certain_faults, memory_faults, small_batches
 from phalanx.plan.work import Work, recruit_examples, trained, work_of
@@ -206,6 +206,17 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         assumed="" if complete else _assumed(mixes),
         notes=(*notes, *small_batches(question, placement)),
     )
+
+
+def rescaled(plan: Plan, config: Config) -> tuple[tuple[Round, ...], tuple[Demand, ...]]:
+    """(rounds, measuring) of a configuration that differs from the plan's in sizes alone.
+
+    No fault is looked for again, and nothing about the machine is reckoned.
+    """
+    known, members = plan.instructions, pool.members_from(config)
+    rounds = rounds_of(config, members, known.tokens, known.turns, known.count)
+    items, judged = _evaluation_items(config)
+    return rounds, tuple(measuring_of(config, members, known.tokens, items, judged))
 
 
 def _assumed(mixes: bool) -> str:

@@ -1,0 +1,120 @@
+"""``phalanx compare`` on the files that ship: the smoke comparison whole, the other one planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import phalanx
+from phalanx.cli import app
+from phalanx.collective.purposes import JUDGING, MEASURING, WRITING
+from phalanx.comparing.budget import planned
+from phalanx.comparing.loading import read_comparison
+from phalanx.config import load
+from phalanx.ledger import Ledger
+from phalanx.methods import METHODS
+from phalanx.plan import make_plan
+from tests.comparing.files import ROOT
+
+CONFIGS = ROOT / "configs" / "compare"
+SMOKE = ROOT / "configs" / "smoke"
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("smoke")
+    done = CliRunner().invoke(
+        app, ["compare", str(CONFIGS / "smoke.yaml"), "--out", str(out), "--quiet"]
+    )
+    assert done.exit_code == 0, done.output
+    return out, done.output
+
+
+@pytest.fixture(scope="module")
+def ways():
+    return read_comparison(CONFIGS / "smoke.yaml").ways
+
+
+def test_every_method_of_the_smoke_comparison_is_in_the_table(smoke, ways):
+    out, shown = smoke
+    found = json.loads((out / "comparison.json").read_text("utf-8"))
+    assert [row["name"] for row in found["rows"]] == [way.name for way in ways]
+    assert all(len(row["seeds"]) == 2 for row in found["rows"])
+    assert found["missing"] == []
+    assert "Budget of each run: 72 responses." in shown
+    assert str(out / "comparison.md") in shown.replace("\n", "")
+
+
+def test_budgets_are_equal_by_the_ledgers_own_counts(smoke, ways):
+    out, _ = smoke
+    found = json.loads((out / "comparison.json").read_text("utf-8"))
+    used = {row["name"]: row["used"]["responses"] for row in found["rows"]}
+    assert used.pop("frozen") == 0
+    assert set(used.values()) == {72}
+    for way in ways:
+        assert planned(way.config).responses == used.get(way.name, 0)
+
+
+def test_a_request_is_asked_once_in_a_seed(smoke):
+    out, _ = smoke
+    for seed in (1, 2):
+        sent = []
+        for path in (out / f"seed-{seed}").glob("*/ledger.sqlite"):
+            with Ledger(path) as ledger:
+                sent += [
+                    r["id"] for r in ledger.query("SELECT id FROM responses WHERE attempts > 0")
+                ]
+        assert len(sent) == len(set(sent))
+
+
+def test_the_table_alone_and_some_of_it(smoke, tmp_path):
+    out, _ = smoke
+    made = phalanx.compare(CONFIGS / "smoke.yaml", out=out, only=["sppo"], seeds=[2], table=True)
+    assert [row.name for row in made.findings.rows] == ["frozen", "sppo"]
+    nothing = phalanx.compare(CONFIGS / "smoke.yaml", out=tmp_path, table=True)
+    assert nothing.findings.rows == ()
+    assert {one.why for one in nothing.findings.missing} == {"not started"}
+    phalanx.compare(CONFIGS / "smoke.yaml", out=out, table=True)  # the whole table again
+
+
+def test_a_failed_arm_is_exit_code_1(tmp_path):
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "sppo").write_text("in the way", encoding="utf-8")
+    done = CliRunner().invoke(
+        app,
+        ["compare", str(CONFIGS / "smoke.yaml"), "--out", str(tmp_path), "--seeds", "1",
+         "--only", "sppo", "-q"],
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert "failed: seed 1, sppo: " in done.output
+    assert "Left out: sppo, seed 1: not started" in done.output
+
+
+def test_seeds_are_numbers():
+    done = CliRunner().invoke(app, ["compare", str(CONFIGS / "smoke.yaml"), "--seeds", "one"])
+    assert "expected numbers from 0" in str(done.exception)
+
+
+def test_the_embedded_comparison_is_sound_and_on_equal_terms():
+    made = read_comparison(CONFIGS / "embedded.yaml")
+    kinds = {METHODS[way.config.method].kind for way in made.ways}
+    assert kinds == {"none", "single", "several", "answer"}
+    assert len(made.ways) >= 7
+    assert len(made.seeds) == 2
+    used = {way.name: planned(way.config).responses / made.budget.amount for way in made.ways}
+    assert used.pop("frozen") == 0
+    assert used.pop("mixture") == 300 / 480  # five requests an item; twice as many are too many
+    assert set(used.values()) == {1.0}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_purpose_of_every_method_is_a_text_or_a_judgment_or_a_measurement(name):
+    """One of another kind would be counted as a text."""
+    path = SMOKE / f"{name}.yaml"
+    plan = make_plan(load(path if path.exists() else SMOKE / "rubric.yaml"))
+    demands = [one for part in plan.rounds for one in part.demands] + list(plan.measuring)
+    assert {one.purpose for one in demands} <= WRITING | JUDGING | MEASURING
+    assert len(WRITING | JUDGING | MEASURING) == sum(map(len, (WRITING, JUDGING, MEASURING)))
