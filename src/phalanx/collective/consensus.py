@@ -94,7 +94,7 @@ def pseudo_label(
     >>> pseudo_label(given).answer
     '4'
     """
-    weights = {}
+    weights: dict[str, float] = {}
     for samples in answers.values():
         trust = self_consistency([*samples.values()], same) if weighing == "consistency" else 1.0
         weights |= dict.fromkeys(samples, trust)

@@ -60,9 +60,9 @@ def check_multiagent(config: Config) -> Iterator[Fault]:
         )
         yield Fault(("debate", "rounds"), text)
     if idle := [name for name in learners if name not in debating]:
-        level = "note" if len(idle) < len(learners) else "fault"
         text = f"leaves out {', '.join(idle)}, with the role learn, who then learns nothing"
-        yield Fault(("debate", "debaters"), text, level)
+        every = len(idle) == len(learners)
+        yield Fault(("debate", "debaters"), text, "fault" if every else "note")
 
 
 def check_consensus(config: Config) -> Iterator[Fault]:

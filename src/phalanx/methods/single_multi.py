@@ -23,6 +23,7 @@ from phalanx.config.base import Writes, sampling
 from phalanx.config.schema import Config
 from phalanx.methods import best_of_n, council, debate, mixture
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
+from phalanx.methods.method import Answer as AnswerTogether
 from phalanx.methods.method import Method, Question, Reached
 from phalanx.sources import fresh_sample
 from phalanx.tasks.comparing import reader_of
@@ -38,11 +39,11 @@ from phalanx.types import (
 )
 
 BUILDER = "collective"
-_METHODS = {
-    "debate": debate.METHOD,
-    "council": council.METHOD,
-    "mixture": mixture.METHOD,
-    "best_of_n": best_of_n.METHOD,
+_COLLECTIVES: dict[str, AnswerTogether] = {
+    "debate": debate.answer,
+    "council": council.answer,
+    "mixture": mixture.answer,
+    "best_of_n": best_of_n.answer,
 }
 _VERDICTS = ("votes", "inconsistent", "voices")
 _SILENT = ("unreadable", "silent")
@@ -73,7 +74,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         return ask(phase.removeprefix("evaluate "), requests)  # nobody is measured by this
 
     settings = config.single_multi
-    reached = _METHODS[settings.collective].answer(
+    reached = _COLLECTIVES[settings.collective](
         [_question(instruction, config) for instruction in iteration.instructions],
         iteration.members,
         ask_here,
