@@ -54,6 +54,7 @@ FEW = 2
 """Placeholder instructions of one rehearsed iteration."""
 _MARK = 0xE000  # the first character of Unicode's private use area
 _MARKS = re.compile("[\ue000-\uf8ff]")
+_NUMBERED = re.compile(r"^(\d+)\.\n<<<answer \w+>>>\n(.*?)\n<<<end", re.MULTILINE | re.DOTALL)
 _ELSEWHERE = {"resources", "vllm", "evaluate", "search", "budget", "endpoints", "output"}
 """Sections that no method reads: a plan asks again while it changes them."""
 
@@ -135,14 +136,22 @@ class Stand:
         where the method compares answers."""
         prompt = request.messages[-1].content if request.messages else ""
         if "[[1]]" in prompt:
-            return "\n[[1]]"
+            return f"\n[[{_favourite(prompt)}]]"
         if "[[A" in prompt:
             return "\n[[A]]" if number % 2 else "\n[[B]]"
         match = getattr(getattr(self.config, self.config.method, None), "match", "")
-        if match:
+        if '"score"' in prompt:
+            return f'\n{{"score": {1 + number % 5}}}'
+        if match not in ("", "none"):
             which = bool(number % 4)
             return f"The answer is {('AB' if match == 'choice' else '78')[which]}."
         return f"Text {number}.\nScore: {1 + number % 5}"
+
+
+def _favourite(prompt: str) -> str:
+    """The number of the answer that a voter names: the same one in whatever order they stand."""
+    shown = _NUMBERED.findall(prompt)
+    return max(shown, key=lambda one: one[1])[0] if shown else "1"
 
 
 @dataclass
@@ -154,6 +163,7 @@ class Rehearsal:
     tokens: int
     marks: Marks = field(default_factory=Marks)
     done: dict[int, Rehearsed] = field(default_factory=dict)
+    read: dict[int, tuple[Demonstration | PreferencePair, ...]] = field(default_factory=dict)
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -222,12 +232,19 @@ class Rehearsal:
         config, read = self.config, METHODS[self.config.method].given
         if read is None:
             return ()
-        if not getattr(getattr(config, config.method), "source", "").startswith("hub:"):
-            return read(config, number)
-        wanted = (wanted_of(config, number) or ("", 0))[1]
+        if "instructions" not in USES[config.method]:
+            number = 1  # all rows of its own file, in every iteration
+        if number not in self.read:
+            local = not getattr(getattr(config, config.method), "source", "").startswith("hub:")
+            self.read[number] = read(config, number) if local else self._from_hub()
+        return self.read[number]
+
+    def _from_hub(self) -> tuple[PreferencePair, ...]:
+        config = self.config
+        wanted = (wanted_of(config, 1) or ("", 0))[1] * config.iterations
         length = self.marks.of(config.train.max_length / 2, config.train.max_length / 4)
         return tuple(
-            PreferencePair(f"given-{number}-{n}", _placeholder(n, self.marks, self.tokens),
+            PreferencePair(f"given-{n}", _placeholder(n, self.marks, self.tokens),
                            f"{length}{n}", f"{length}{n}, worse")
             for n in range(wanted)
         )  # fmt: skip
