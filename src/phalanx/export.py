@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phalanx.config.uses import USES
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import ITEM_TEXTS
@@ -369,22 +370,23 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | 
     planned = int(ledger.get("num_iterations") or 0)
     if iteration is not None and not 0 <= iteration <= planned:
         return f"iteration {iteration} was asked for, and this run has iterations 1 to {planned}"
+    place = "" if iteration is None else f" in iteration {iteration}"
     if what == "responses":
-        place = "" if iteration is None else f" in iteration {iteration}"
         return f"nobody has answered anything yet{place}"
     if what == "evaluations":
-        place = "" if iteration is None else f" in iteration {iteration}"
         return f"nothing has been measured{place}; look at evaluate.tasks and evaluate.every"
     if what == "games":
         return "no answers were compared or rated; `phalanx eval` does, on tasks like arena_hard"
+    method = ledger.get("method") or ""
+    if method in USES and "train" not in USES[method]:
+        return f"a run of {method} makes no {what}: nobody learns there; it has evaluations"
     if iteration == 0:
         return "iteration 0 is the pool before alignment; duels begin with iteration 1"
     clause, values = ("1", ()) if iteration is None else ("iteration = ?", (iteration,))
     if not ledger.count("states", clause, values):
-        which = "no iteration" if iteration is None else f"iteration {iteration}"
-        verb = "has" if iteration is None else "has not"
-        work = "answers" if what == "demonstrations" else "duels"
-        return f"{which} {verb} finished its {work} yet; continue the run, then export again"
+        which = "no iteration has" if iteration is None else f"iteration {iteration} has not"
+        work = "duels" if method == "sparta" and what != "demonstrations" else "answers"
+        return f"{which} finished its {work} yet; continue the run, then export again"
     if what in TRAINING:
         return _why_none_trains(ledger, what, clause, values, builder)
     if what == "judgments":
@@ -410,7 +412,7 @@ def _why_none_trains(
         where = f"; iterations that did: {', '.join(map(str, sorted(made)))}" if made else ""
         return f"no {one} was made there (method {ledger.get('method')}){where}"
     counts = ", ".join(f"{row['n']} {row['dropped']}" for row in reasons)
-    advice = "loosen pairs.*" if what == "preferences" else "see docs/methods/moaa.md"
+    advice = "loosen pairs.*" if what == "preferences" else "see the method's page in docs/methods"
     return f"every {one} was dropped ({counts}); look at the report, or {advice}"
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from phalanx.config.mixing import (
     panel_of,
+    pool_settings,
     proposers_of,
     ranker_of,
     rewriter_of,
@@ -74,13 +75,19 @@ def who_learns(plan: Plan) -> list[str]:
     method = METHODS[plan.config.method]
     lines = [f"{plan.config.method}: {method.title}"]
     if trains(plan.config):
-        lines.append(f"Learners: {', '.join(plan.learners) or 'nobody'}")
+        lines.append(f"Learners: {', '.join(_learning(plan))}")
     else:
         lines.append(f"Measured: {', '.join(plan.contestants)}")
     judging = {d.member for _, d in all_demands(plan.rounds) if d.purpose == "judge"}
     if judging:
         lines.append(f"Judges: {', '.join(name for name in plan.judges if name in judging)}")
     return lines
+
+
+def _learning(plan: Plan) -> list[str]:
+    """Who learns; whose data are made and no more is said to be not trained."""
+    names = [m.name for m in pool_settings(plan.config) if "learn" in m.roles] or plan.learners
+    return [name if name in plan.learners else f"{name} (not trained)" for name in names]
 
 
 def stage_tables(plan: Plan) -> list[RenderableType]:
@@ -90,7 +97,11 @@ def stage_tables(plan: Plan) -> list[RenderableType]:
     """
     if not trains(plan.config):
         return [_measuring(plan), Text(""), _members([(1, one) for one in plan.measuring])]
-    return [_work(plan), Text(""), _members(all_demands(plan.rounds))]
+    asked = list(all_demands(plan.rounds))
+    work = _work(plan)
+    if not work.row_count:
+        return [Text("Nobody is asked, and nobody learns.")]
+    return [work, *([Text(""), _members(asked)] if asked else [])]
 
 
 def _table(title: str, headings: list[str]) -> Table:
@@ -140,7 +151,9 @@ def _purposes(plan: Plan) -> dict[str, str]:
         return PURPOSES
     asked = dict.fromkeys(demand.purpose for _, demand in all_demands(plan.rounds))
     known = PURPOSES | _RESPONSES
-    return {purpose: known.get(purpose, f"requests: {purpose.replace('_', ' ')}") for purpose in asked}
+    return {
+        purpose: known.get(purpose, f"requests: {purpose.replace('_', ' ')}") for purpose in asked
+    }
 
 
 def _measuring(plan: Plan) -> Table:

@@ -126,7 +126,8 @@ def _contents(facts: RunFacts, own: Sequence[Section]) -> list[tuple[str, str]]:
     """What the page links to, in its order. Accuracy comes first where there is any."""
     if facts.moaa or facts.rival:
         titles = [(section.id, section.title) for section in own]
-        last = [one for one in _MOAA_SECTIONS if one[0] != "training" or facts.trains]
+        left_out = () if facts.trains else ("training", "examples")
+        last = [one for one in _MOAA_SECTIONS if one[0] not in left_out]
         first = [_SECTIONS[0]] if facts.rival and _compared(facts) else []
         return [*first, *titles, *last]
     if facts.command:
@@ -171,7 +172,7 @@ def _subtitle(facts: RunFacts) -> str:
     parts = [
         f"phalanx {facts.command}" if facts.command else kind,
         words.who(facts),
-        "" if facts.command else rounds,
+        rounds if facts.progress.num_iterations and not facts.command else "",
         f"seed {facts.seed}",
         f"started {facts.created_at[:16].replace('T', ' ')} UTC" if facts.created_at else "",
     ]
@@ -274,6 +275,8 @@ def finding(facts: RunFacts) -> str:
     """The title of the accuracy section: a count, not a claim."""
     if facts.moaa:
         return moaa_finding(facts.moaa)
+    if facts.rival and facts.rival.levels:
+        return "Result"
     measured = facts.evaluation
     changes = [c for d in measured.domains if (c := measured.change("", d))]
     if len(measured.iterations) < 2 or not changes:

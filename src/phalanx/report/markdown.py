@@ -87,14 +87,28 @@ def _accounting(facts: RunFacts) -> list[str]:
         "## Accounting",
         "",
         *shown,
-        f"- {plural(account.num_duels, 'duel')}: {counted(account.outcomes, STATUS_WORDS)}",
-        f"- {plural(account.judgments_asked, 'judgment')}; "
-        f"unreadable: {counted(account.unreadable)}",
-        f"- {plural(account.pairs_kept, 'pair')} kept; "
-        f"dropped: {counted(account.dropped, DROP_WORDS)}",
+        *_judged(facts),
         *[f"- endpoint {line}" for line in endpoint_lines(facts)],
         f"- time: {duration(total_seconds(facts))}",
     ]
+
+
+def _judged(facts: RunFacts) -> list[str]:
+    """Duels, judgments and pairs; of a method that has none of them, nothing."""
+    account, lines = facts.accounting, list[str]()
+    if account.num_duels or not facts.rival:
+        what = "comparison" if facts.rival else "duel"
+        lines += [
+            f"- {plural(account.num_duels, what)}: {counted(account.outcomes, STATUS_WORDS)}",
+            f"- {plural(account.judgments_asked, 'judgment')}; "
+            f"unreadable: {counted(account.unreadable)}",
+        ]
+    if account.num_pairs or not facts.rival:
+        lines.append(
+            f"- {plural(account.pairs_kept, 'pair')} kept; "
+            f"dropped: {counted(account.dropped, DROP_WORDS)}"
+        )
+    return lines
 
 
 def _reading(facts: RunFacts) -> list[str]:

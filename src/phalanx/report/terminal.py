@@ -187,7 +187,8 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
     if state.stage:
         place += f" ({state.stage})"
     if state.finished:
-        yield Text("Finished" if facts.command else f"Finished {state.finished}, {place}")
+        where = f", {place}" if state.num_iterations else ""
+        yield Text("Finished" if facts.command else f"Finished {state.finished}{where}")
     elif state.stop_reason:
         yield Text(f"Stopped in {place}: {state.stop_reason}")
     elif not state.num_iterations:
