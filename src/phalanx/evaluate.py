@@ -320,12 +320,13 @@ def mixture_after(config: Config, ledger: Ledger, number: int) -> Mixture | None
 def label_metrics(result: IterationResult) -> dict[str, float]:
     """How often the pairs prefer the right response, where the instruction's answer is known.
 
-    Only pairs with exactly one right response can be decided; methods never see the answers.
+    Only pairs with exactly one right response can be decided. No method sees the answers but one
+    that learns them: a reference, which no member wrote, is right by definition and no finding.
     """
     decidable = right = 0
     for pair in result.pairs:
         answer = pair.instruction.answer
-        if pair.drop or answer is None:
+        if pair.drop or answer is None or not pair.chosen_member:
             continue
         item = TaskItem(
             id=pair.instruction.id, instruction=pair.instruction.text, answer=answer,

@@ -90,8 +90,8 @@ def hear_all(
     :func:`phalanx.collective.referee.rank_by` does.
     """
     wanted = {name for one in contested for name in one.judges}
-    every_pair = config.reward.model_copy(update={"ranking": "round_robin"})
-    every_pair = config.model_copy(update={"reward": every_pair})
+    reward = config.reward.model_copy(update={"ranking": "round_robin"})
+    every_pair = config.model_copy(update={"reward": reward})
     found: dict[str, Rankings] = {}
     by_judge: list[dict[str, Ranked]] = [{} for _ in contested]
     unknown = sorted(wanted - {member.name for member in members})
@@ -103,13 +103,14 @@ def hear_all(
             by_judge[at][judge] = ranked
     verdicts = {judge: _by_pair(rankings) for judge, rankings in found.items()}
     preferred = []
-    for one, ranked in zip(contested, by_judge, strict=True):
+    for one, mine in zip(contested, by_judge, strict=True):
         each = [
-            judge_beats(mine, verdicts[judge], found[judge].said) for judge, mine in ranked.items()
+            judge_beats(ranked, verdicts[judge], found[judge].said)
+            for judge, ranked in mine.items()
         ]
         beats = mean_beats(each, config.judge.quorum) or _nothing(len(one.candidates))
         texts = [candidate.text.strip() for candidate in one.candidates]
-        preferred.append(Preferred(over_all(beats, texts), beats, ranked))
+        preferred.append(Preferred(over_all(beats, texts), beats, mine))
     counts: Counter[str] = Counter()
     for rankings in found.values():
         counts.update(rankings.metrics)
@@ -200,21 +201,36 @@ def _known(
     if not told:
         return {}
     some = next(iter(told.values()))
+    if some.protocol in _BY_SCORES and RANKER not in some.flags:
+        return _by_scores(ranked, texts, some.protocol, said)
+    scores = {
+        pair: (verdict.score_left, verdict.score_right)
+        for pair, verdict in told.items()
+        if verdict.score_left is not None and verdict.score_right is not None
+    }
     if RANKER in some.flags:
-        gaps = {pair: 2 * (v.score_left - v.score_right) for pair, v in told.items() if v.readable}
+        gaps = {pair: 2 * (left - right) for pair, (left, right) in scores.items()}
         return ranker_beats(gaps, {at: _twins(ranked, at) for at in texts})
-    if some.protocol not in _BY_SCORES:
-        return {p: _order(v.score_left, v.score_right) for p, v in told.items() if v.readable}
-    pairs = [
-        (left, right)
-        for left, right in combinations(texts, 2)
-        if ranked.scores[left] is not None and ranked.scores[right] is not None
-    ]
-    if some.protocol == "expected":
-        chances = {at: said[key, names[at]].probabilities or {} for at in texts}
-        return {pair: chance_above(*(chances[at] for at in pair)) for pair in pairs}
-    compare = _order if some.protocol == "rubric" else _by_difference
-    return {pair: compare(*(ranked.scores[at] for at in pair)) for pair in pairs}
+    return {pair: _order(*both) for pair, both in scores.items()}
+
+
+def _by_scores(
+    ranked: Ranked, texts: Sequence[int], protocol: str, said: Mapping[tuple[str, str], Response]
+) -> Known:
+    """Of a judge that scores each response alone."""
+    scores = {at: score for at in texts if (score := ranked.scores[at]) is not None}
+    if protocol == "expected":
+        key, names = ranked.instruction.id, [one.name for one in ranked.candidates]
+        chances = {at: said[key, names[at]].probabilities or {} for at in scores}
+        return {
+            (left, right): chance_above(chances[left], chances[right])
+            for left, right in combinations(scores, 2)
+        }
+    compare = _order if protocol == "rubric" else _by_difference
+    return {
+        (left, right): compare(scores[left], scores[right])
+        for left, right in combinations(scores, 2)
+    }
 
 
 _BY_SCORES = ("rubric", "expected", "likelihood", "reward")
