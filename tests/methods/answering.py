@@ -69,9 +69,7 @@ def real_run(folder: Path, method: str, **sections: Any) -> tuple[dict[str, list
     source = folder / "sums.jsonl"
     source.write_text(
         '{"id": "a", "instruction": "What is 2 plus 3?", "answer": "5"}\n'
-        '{"id": "b", "instruction": "What is 4 plus 4?", "answer": "8"}\n'
-        '{"id": "c", "instruction": "What is 1 plus 6?", "answer": "7"}\n'
-        '{"id": "d", "instruction": "What is 3 plus 3?", "answer": "6"}\n',
+        '{"id": "b", "instruction": "What is 4 plus 4?", "answer": "8"}\n',
         encoding="utf-8",
     )
     task = {"name": "sums", "source": str(source), "match": "number"}
@@ -96,5 +94,5 @@ def real_run(folder: Path, method: str, **sections: Any) -> tuple[dict[str, list
             rows.setdefault(row["member"], []).append(row)
         facts = {row["key"]: row["value"] for row in ledger.query("SELECT * FROM run")}
         assert not ledger.count("trainings")
-    assert all(len(mine) == 4 for mine in rows.values())
+    assert all(len(mine) == 2 for mine in rows.values())
     return rows, facts
