@@ -100,7 +100,7 @@ class Watch:
         return TrainingError(
             f"{self._member}: the {what} is {value} in step {len(self.steps) + 1}; training "
             f"stopped and the member stays as it was. Examples of the batch: {shown}. "
-            "Look at these examples, or lower train.learning_rate"
+            "Look at these examples, or lower the learning rate"
         )
 
 

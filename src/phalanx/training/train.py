@@ -354,13 +354,13 @@ def _change(
     if not math.isfinite(change):
         raise TrainingError(
             f"{name}: after {len(steps)} steps the {what} holds numbers that are not "
-            f"finite (largest gradient norm {norm:.3g}); lower train.learning_rate"
+            f"finite (largest gradient norm {norm:.3g}); lower the learning rate"
         )
     if change == 0 or rate == 0:
         raise TrainingError(
             f"{name}: training changed nothing: {len(steps)} steps, largest learning rate "
             f"{rate:.3g}, largest gradient norm {norm:.3g}, change of the {what} {change:.3g}; "
-            "check that the examples differ and have weights above 0, and train.learning_rate"
+            "check that the examples differ and have weights above 0, and the learning rate"
         )
     return change
 
