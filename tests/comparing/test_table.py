@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -216,6 +217,14 @@ def test_a_terminal_of_80_columns_cuts_nothing(tmp_path):
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     assert any(line.split()[:2] == ["sparta", "+25.0"] for line in lines)
+
+
+def test_an_arm_that_is_to_go_on_is_not_finished(tmp_path):
+    arm = arm_of(tmp_path, "sparta", MARKS)
+    assert unfinished(arm) == ""
+    longer = replace(arm, config=arm.config.model_copy(update={"iterations": 2}))
+    assert unfinished(longer) == "not finished, 0 of 2 iterations recorded"
+    assert unfinished(replace(arm, folder=tmp_path)) == "not started"
 
 
 def test_arms_that_were_measured_on_other_items_are_refused(tmp_path):

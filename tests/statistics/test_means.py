@@ -100,3 +100,10 @@ def test_seeds_and_items_move_apart() -> None:
 def test_seeds_and_items_refuse(scores, message) -> None:
     with pytest.raises(ValueError, match=message):
         seeds_apart_from_items(scores)
+
+
+def test_p_is_that_of_a_t_test_and_none_without_a_spread() -> None:
+    values = [0.2, 1.4, 3.0, -1.0, 2.2]
+    assert clustered_mean(values).pvalue == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    assert clustered_mean([0.0, 0.0, 0.0]).pvalue == 1
+    assert clustered_mean([0.1] * 3).pvalue is None  # sums of 0.1 are not quite alike

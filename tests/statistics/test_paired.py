@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.statistics import minimum_detectable, sign_flip_test
-from phalanx.statistics.paired import detectable, detectable_mean, mean_test, paired_test
+from phalanx.statistics.paired import (
+    detectable,
+    detectable_mean,
+    found_with,
+    mean_test,
+    paired_test,
+)
 
 marks = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
 
@@ -94,3 +100,10 @@ def test_shares_are_found_with_about_80_percent_chance():
         moved = rng.choice(noise - noise.mean(), 150) + found
         hits += sign_flip_test(moved.tolist(), seed=draw, draws=400) < 0.05
     assert 65 <= hits <= 93
+
+
+def test_what_a_test_with_a_known_error_finds_falls_with_the_family():
+    one, five = found_with(0.1), found_with(0.1, family=5)
+    assert one == pytest.approx((1.959964 + 0.841621) * 0.1, abs=1e-5)
+    assert five == pytest.approx((2.575829 + 0.841621) * 0.1, abs=1e-5)
+    assert (found_with(0.0), found_with(0.5)) == (None, None)

@@ -131,7 +131,8 @@ def unfinished(arm: Arm) -> str:
     if not path.exists():
         return "not started"
     with Ledger(path) as ledger:
-        if ledger.get("finished") is not None:
+        length = int(ledger.get("num_iterations") or 0)
+        if ledger.get("finished") is not None and length >= arm.config.iterations:
             return ""
         recorded = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
         stopped = ledger.query(
