@@ -215,6 +215,22 @@ def test_a_run_sends_at_most_what_was_planned(name: str, runs) -> None:
     assert measured.total() >= 0.6 * measuring.total()
 
 
+def test_checks_load_nothing_heavy() -> None:
+    """Meta-rewarding fits the strengths of judgments, in a rehearsal too, and so loads scipy."""
+    program = (
+        "import sys\nfrom phalanx.plan import check\n"
+        "for path in sys.argv[1:]:\n"
+        "    code, text = check(path)\n"
+        "    assert code == 0, text\n"
+        "    heavy = {'torch', 'transformers', 'trl', 'datasets', 'peft', 'numpy', 'scipy'}\n"
+        "    assert not heavy & set(sys.modules), (path, heavy & set(sys.modules))\n"
+    )
+    paths = [str(smoke(name)) for name in METHODS if name != "meta_rewarding"]
+    command = [sys.executable, "-c", program, *paths]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def pool_of(*names: str, **changes) -> Config:
     members = [{"name": name} for name in names]
     data = {

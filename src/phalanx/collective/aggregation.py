@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import median
+from typing import TYPE_CHECKING
 
 from phalanx.config.schema import AggregateSettings
 from phalanx.types import Duel, Judgment, Outcome
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Scores are means of floats: equal verdicts can differ in the last bits after weighting.
 _TIE = 1e-9
@@ -86,6 +89,8 @@ def one_coin_reliability(
 
     Returns (reliability_J in (0, 1), prob_left_D). Duels without votes have 0.5.
     """
+    import numpy as np  # here, so that a plan does without
+
     votes_DJ = np.asarray(signs_DJ, dtype=float)
     num_duels, num_judges = votes_DJ.shape
     # Few judges see a duel: the rounds run over the votes (V of them), not over the whole table.
@@ -116,6 +121,8 @@ def estimate_reliability(
     duels: Sequence[Duel], judgments: Sequence[Judgment], judges: Sequence[str]
 ) -> dict[str, float]:
     """One-coin reliability of every judge over an iteration's readable, untied judgments."""
+    import numpy as np
+
     row = {duel.id: number for number, duel in enumerate(duels)}
     column = {name: number for number, name in enumerate(judges)}
     signs_DJ = np.zeros((len(duels), len(judges)))
@@ -158,11 +165,11 @@ def _combine(
             for difference, judgment in zip(differences, readable, strict=True)
         ]
     elif settings.rule == "one_coin":
-        differences = [float(np.sign(difference)) for difference in differences]
+        differences = [float((difference > 0) - (difference < 0)) for difference in differences]
     elif settings.rule != "median":
         return left, right
     if settings.rule == "median":
-        difference = float(np.median(differences))
+        difference = float(median(differences))
     else:
         difference = aggregate(differences, weights).value
     # Keep the level that the judges gave; only the difference follows the rule.

@@ -25,7 +25,6 @@ from phalanx.collective.templates import fence, fill, load_template
 from phalanx.config.base import Writes
 from phalanx.config.schema import PairSettings
 from phalanx.identity import content_id, derive_seed
-from phalanx.statistics.pairwise import Battle, bradley_terry
 from phalanx.types import (
     Ask,
     Duel,
@@ -158,6 +157,8 @@ def best_and_worst_judgment(
 
     None where no verdict has a weight, or all judgments are equally strong.
     """
+    from phalanx.statistics.pairwise import Battle, bradley_terry  # it loads scipy
+
     scores = {"A": 1.0, "B": 0.0, "tie": 0.5}
     weighs = {"A": weights[0], "B": weights[1], "tie": sum(weights) / 2}
     battles = [
