@@ -21,8 +21,8 @@ Members = Annotated[
         "--member",
         metavar="A,B@2,...",
         help="NAME, NAME@ITERATION, a model (builtin:smollm2-135m, a folder, org/name; "
-        "NAME=MODEL names it), majority, mixture, best_of. Default: everybody, of a run at its "
-        "start and its end.",
+        "NAME=MODEL names it), majority, mixture, best_of, self_consistency, debate, council, "
+        "best_of_n. Default: everybody, of a run at its start and its end.",
     ),
 ]
 Tasks = Annotated[
