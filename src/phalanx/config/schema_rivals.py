@@ -184,19 +184,19 @@ class SelfConsistencySettings(Section):
     samples: int = Field(10, ge=1)
     """Answers, of which the most frequent one counts (k)."""
     sample: RivalSampling = RivalSampling()
-    """How they are written."""
+    """How they are written; never longer than `evaluate.max_new_tokens`."""
 
 
 class DebateSettings(Section):
     debaters: list[str] = []
-    """Who debates; default: every contestant."""
+    """Who debates; default: every contestant. One that is named several times has as many seats."""
     rounds: int = Field(2, ge=1)
     """Rounds, the first answers included."""
     summariser: str = ""
     """Writes the last answer from those of the last round. Empty: the most frequent answer counts,
     and of free texts, which have none, the council of the debaters votes for one."""
     sample: RivalSampling = RivalSampling()
-    """How debaters write."""
+    """How debaters write; without a summariser never longer than `evaluate.max_new_tokens`."""
 
 
 class CouncilSettings(Section):
@@ -205,9 +205,9 @@ class CouncilSettings(Section):
     voters: list[str] = []
     """Who votes for the best answer, never for one of their own; default: every judge."""
     sample: RivalSampling = RivalSampling(temperature=0.0)
-    """How answers are written."""
+    """How answers are written; never longer than `evaluate.max_new_tokens`."""
     votes: RivalSampling = RivalSampling(temperature=0.0)
-    """How votes are written."""
+    """How votes are written: perhaps some reasons, then a number."""
 
 
 class BestOfSettings(Section):
@@ -216,7 +216,7 @@ class BestOfSettings(Section):
     samples: int = Field(8, ge=1)
     """Answers, of which the judge chooses one (n)."""
     sample: WarmerSampling = WarmerSampling()
-    """How they are written."""
+    """How they are written; never longer than `evaluate.max_new_tokens`."""
     judge: str = ""
     """Who chooses: a reward model, or a member by `judge.protocol`. Empty: all members with the
     role judge, save the one that answers, each with one voice (a council)."""
