@@ -131,8 +131,9 @@ def unfinished(arm: Arm) -> str:
     if not path.exists():
         return "not started"
     with Ledger(path) as ledger:
-        length = int(ledger.get("num_iterations") or 0)
-        if ledger.get("finished") is not None and length >= arm.config.iterations:
+        # With more iterations a finished run goes on; without a run there are none.
+        owed = arm.config.iterations if METHODS[arm.config.method].run else 0
+        if ledger.get("finished") is not None and int(ledger.get("num_iterations") or 0) >= owed:
             return ""
         recorded = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
         stopped = ledger.query(
