@@ -31,6 +31,8 @@ _PANELS = (
     ("logps/chosen", "Log-probability of the chosen", "nats"),
     ("logps/rejected", "Log-probability of the rejected", "nats"),
     ("kl/chosen", "Distance from the reference", "nats a token"),
+    ("kl", "Distance from the start", "nats a token"),
+    ("clip_ratio/region_mean", "Share of tokens whose ratio is clipped", "share"),
 )
 
 

@@ -30,6 +30,10 @@ _HEADS = {
     "num_samples_empty": "empty responses",
     "num_samples_truncated": "responses cut at the token limit",
 }
+_NOTHING = (
+    "Warning: no row was kept, so nothing can be learned. Look at the reasons, and at the "
+    "responses (phalanx export RUN responses)."
+)
 _LEARNED = {
     "spin": "The reference answers of the instructions were learned from: this is supervised.",
     "preference_file": "The labels of the file were learned from: this is not label-free.",
@@ -116,7 +120,8 @@ def _made(made: Sequence[MadeRows]) -> Section:
         "Nothing is lost: made = kept + dropped.",
         left=(0, 1, 2, 6),
     )
-    return Section("made", "What was made", (), (table,))
+    lines = () if any(one.kept for one in made) else (_NOTHING,)
+    return Section("made", "What was made", lines, (table,))
 
 
 def _trained(trainings: Sequence[TrainingFacts]) -> Section:

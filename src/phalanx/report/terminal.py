@@ -456,11 +456,12 @@ def _next(facts: RunFacts) -> Iterator[RenderableType]:
         lines.append(f"phalanx export {folder} preferences --out preferences.jsonl")
     best = None if facts.moaa else facts.evaluation.best_aligned
     if best and any(
-        (t.member, t.iteration) == (best.member, best.iteration) for t in facts.trainings
+        t.num_examples and (t.member, t.iteration) == (best.member, best.iteration)
+        for t in facts.trainings
     ):
         lines.append(f"adapters: {folder}/adapters/iteration-{best.iteration}/{best.member}")
-    elif facts.trainings:
-        last = facts.trainings[-1].iteration
+    elif learned := [t.iteration for t in facts.trainings if t.num_examples]:
+        last = learned[-1]
         lines.append(f"adapters: {folder}/adapters/iteration-{last}/")
     for line in lines:
         yield _indent(Text(line, overflow="fold"))

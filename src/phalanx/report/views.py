@@ -121,7 +121,7 @@ def selection(facts: RunFacts) -> list[dict[str, str]]:
                 rows.append(
                     {
                         "name": "collective",
-                        "who": f"weighted vote, {when(number)}",
+                        "who": f"{'' if facts.rival else 'weighted '}vote, {when(number)}",
                         "dev": "–",
                         "test": percent(value),
                         "interval": span(interval),
@@ -142,9 +142,8 @@ def selection_note(facts: RunFacts) -> str:
             f"Best aligned minus best initial: {points(change.difference)} points "
             f"[{points_span(change.interval)}], {verdict(change)}."
         )
-    parts.append(
-        "The collective gives each item the answer with the largest sum of reputations behind it."
-    )
+    votes = "the most votes" if facts.rival else "the largest sum of reputations behind it"
+    parts.append(f"The collective gives each item the answer with {votes}.")
     parts += collective_notes(measured)
     kept = [
         f"{choice.member} {choice.iteration or 'initial'}" for choice in measured.best_of_member
