@@ -366,7 +366,7 @@ def measure_together(session: Session) -> None:
         iteration=0,
     )
     listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-    session.progress.say(f"{method.title}: {listed}")
+    session.progress.say(f"{config.method}: {listed}")
 
 
 def stored_pairs(ledger: Ledger, number: int) -> list[PreferencePair]:
