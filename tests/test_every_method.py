@@ -286,10 +286,8 @@ def replace_training(config: Config) -> Config:
     return config.model_copy(update={"train": train})
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", [name for name in TRAINING if name != "preference_file"])
 def test_plans_grow_with_the_instructions_and_not_beyond_those_there_are(name: str) -> None:
-    if name == "preference_file":
-        pytest.skip("it asks nobody anything")
     config = pool_of("ada", "bob", "cora", method=name, iterations=1)
 
     def asked(available: int | None) -> float:
@@ -298,6 +296,14 @@ def test_plans_grow_with_the_instructions_and_not_beyond_those_there_are(name: s
 
     assert asked(20) == pytest.approx(2 * asked(10))
     assert asked(None) == asked(10**6) > asked(20)
+
+
+def test_pairs_on_the_hub_are_planned_without_asking_it() -> None:
+    given = {"source": "hub:org/pairs", "pairs": 30}
+    config = pool_of("ada", "bob", method="preference_file", preference_file=given, iterations=2)
+    (one,) = rehearsed_rounds(config, members_from(config), 40, None)
+    assert one.demands == ()
+    assert one.trainings[0].examples == {"ada": 30, "bob": 30}
 
 
 # Sections ----------------------------------------------------------------------------------------

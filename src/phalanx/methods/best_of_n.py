@@ -81,7 +81,7 @@ def judges_for(config: Config, answerer: str, members: Sequence[Member]) -> list
 
 
 METHOD = Method(
-    title="Best of n: a reward model, or a council of judges, chooses among one member's answers",
+    title="a reward model, or a council of judges, chooses among one member's answers",
     paper="Nakano et al. 2021, arXiv 2112.09332 (with a reward model; the council is ours)",
     kind="answer",
     answer=answer,

@@ -77,7 +77,7 @@ def council_of(
 
 
 METHOD = Method(
-    title="Council: every member answers, and all vote for the best answer but their own",
+    title="every member answers, and all vote for the best answer but their own",
     paper="Zhao et al. 2024, arXiv 2406.08598 (its vote; one answer chosen is ours)",
     kind="answer",
     answer=answer,

@@ -148,7 +148,7 @@ def _elected(
 
 
 METHOD = Method(
-    title="Debate: members answer, read each other, and revise; then the majority",
+    title="members answer, read each other, and revise; then the majority",
     paper="Du et al. 2023, arXiv 2305.14325",
     kind="answer",
     answer=answer,

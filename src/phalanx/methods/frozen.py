@@ -9,7 +9,7 @@ from __future__ import annotations
 from phalanx.methods.method import Method
 
 METHOD = Method(
-    title="Frozen: the members as they are; the best of them is the line to beat",
+    title="the members as they are; the best of them is the line to beat",
     paper="none: the baseline of all others",
     kind="none",
 )

@@ -43,7 +43,7 @@ def _counts(one: Mixed) -> dict[str, int]:
 
 
 METHOD = Method(
-    title="Mixture of agents, or Self-MoA: an aggregator writes from layers of proposals",
+    title="an aggregator writes from layers of proposals",
     paper="Wang et al. 2024, arXiv 2406.04692; Li et al. 2025, arXiv 2502.00674",
     kind="answer",
     answer=answer,

@@ -68,7 +68,7 @@ def answer(
 
 
 METHOD = Method(
-    title="Self-consistency: the most frequent of several answers of one member",
+    title="the most frequent of several answers of one member",
     paper="Wang et al. 2023, arXiv 2203.11171",
     kind="answer",
     answer=answer,
