@@ -9,7 +9,7 @@ from phalanx.comparing.loading import comparison_of
 from phalanx.comparing.spec import Comparison, ComparisonFile
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "configs" / "compare" / "smoke-script.yaml"
+SCRIPT = ROOT / "configs" / "compare" / "scripts" / "smoke.yaml"
 
 
 def base(**changes: Any) -> dict[str, Any]:

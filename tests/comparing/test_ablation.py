@@ -27,11 +27,7 @@ from tests.tiny import make_tiny
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ROOT / "configs" / "ablate" / "smoke.yaml"
 DEMO = ROOT / "configs" / "examples" / "demo-quick.yaml"
-COMPARISONS = sorted(
-    path.name
-    for path in (ROOT / "configs" / "compare").glob("*.yaml")
-    if path.name != "smoke-script.yaml"
-)
+COMPARISONS = sorted(path.name for path in (ROOT / "configs" / "compare").glob("*.yaml"))
 
 
 def members(*names: str, roles: tuple[str, ...] = ("contest", "judge", "learn")):

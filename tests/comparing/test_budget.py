@@ -74,6 +74,22 @@ def test_the_budget_chooses_the_size(method, settings, size):
     assert "48 responses planned" in way.note
 
 
+@pytest.mark.parametrize("method", ["sparta", "sppo", "best_of_n"])
+@pytest.mark.parametrize("quantity", ["responses", "judgments", "tokens"])
+def test_one_size_more_would_be_beyond_the_budget(method, quantity):
+    """Of everything that scripted members use."""
+    from phalanx.comparing.budget import _resized
+
+    amount = {"responses": 101, "judgments": 101, "tokens": 20_011}[quantity]
+    samples = {"sppo.samples": 4} if method == "sppo" else {}
+    (_, way) = comparison({method: samples}, budget={quantity: amount}).ways
+    (key,) = KEYS[method]
+    section, _, name = key.partition(".")
+    size = getattr(getattr(way.config, section), name)
+    assert 1 < getattr(planned(way.config), quantity) <= amount
+    assert getattr(planned(_resized(way.config, (key,), size + 1)), quantity) > amount
+
+
 def test_what_cannot_come_within_the_budget_says_so():
     (_, way) = comparison({"sppo": {"sppo.samples": 4}}, budget={"responses": 5}).ways
     assert way.config.sppo.instructions == 1

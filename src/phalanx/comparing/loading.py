@@ -77,7 +77,11 @@ def comparison_of(
         faults.append(f"against: no method is named {wish.against!r}; {hint}")
     if wanted.get(FROZEN, {}).get("method", FROZEN) != FROZEN:
         faults.append(f"methods.{FROZEN}: this name is that of the method, which trains nobody")
-    base = _base(wish, where, folder, overrides)
+    try:
+        base = _base(wish, folder, overrides)
+    except ConfigError as error:
+        faults += [f"base: {_unplaced(fault)}" for fault in error.faults]
+        raise ConfigError([f"{where}: {fault}" for fault in faults]) from None
     ways, more = [], [*faults, *_unmeasurable(base)]
     for name, given in wanted.items():
         if only and name not in (*only, wish.against):
@@ -148,18 +152,15 @@ def _seeds(seeds: Sequence[int]) -> list[str]:
     )
 
 
-def _base(wish: ComparisonFile, where: str, folder: Path, overrides: Sequence[str]) -> Config:
+def _base(wish: ComparisonFile, folder: Path, overrides: Sequence[str]) -> Config:
     """The base with the command line's settings; items are drawn alike for all seeds."""
-    try:
-        if isinstance(wish.base, str):
-            base = shaped(_source(wish.base, folder))
-        else:
-            inline = nested(wish.base, folder)
-            preset = inline.pop("preset", None)
-            base = shaped(None if preset is None else f"{PREFIX}{preset}", inline)
-        base = shaped(base, overrides)
-    except ConfigError as error:
-        raise ConfigError([f"{where}: base: {_unplaced(f)}" for f in error.faults]) from None
+    if isinstance(wish.base, str):
+        base = shaped(_source(wish.base, folder))
+    else:
+        inline = nested(wish.base, folder)
+        preset = inline.pop("preset", None)
+        base = shaped(None if preset is None else f"{PREFIX}{preset}", inline)
+    base = shaped(base, overrides)
     drawn = base.evaluate.model_copy(update={"seed": base.evaluate.items_seed(base.seed)})
     return base.model_copy(update={"evaluate": drawn, "output": ""})
 
