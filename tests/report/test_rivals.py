@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -125,3 +126,10 @@ def test_pages_say_what_the_run_was(trained: RunFacts, answered: RunFacts) -> No
 )
 def test_figures_have_words(key: str, words: str) -> None:
     assert figure_words(key) == words
+
+
+def test_a_run_that_only_measures_says_where_it_is(answered: RunFacts) -> None:
+    going = replace(answered.progress, finished=None, phase="evaluate debate 2", asked=24, owed=8)
+    text = printed(status(replace(answered, progress=going)))
+    assert "Not finished: the measurement, debating (evaluate debate 2), 16 of 24" in text
+    assert "iteration 0" not in text + html.render(replace(answered, progress=going))

@@ -183,8 +183,8 @@ def _state_note(facts: RunFacts) -> str:
     state = facts.progress
     if state.finished:
         return ""
-    place = f"iteration {state.iteration} of {state.num_iterations}"
-    if not state.num_iterations:
+    place = words.words_of_place(state)
+    if not state.num_iterations and not facts.rival:
         return "This is not finished. The command that started it goes on from here."
     if state.stop_reason:
         return f"This run stopped in {place}: {state.stop_reason}"

@@ -42,6 +42,7 @@ from phalanx.report.words import (
     total_seconds,
     when,
     who,
+    words_of_place,
 )
 
 _COLUMNS = 5  # member x domain columns that fit 80 characters
@@ -183,7 +184,7 @@ def _learned(facts: RunFacts, rounds: str) -> str:
 
 def _state_lines(facts: RunFacts) -> Iterator[Text]:
     state = facts.progress
-    place = f"iteration {state.iteration} of {state.num_iterations}"
+    place = words_of_place(state)
     if state.stage:
         place += f" ({state.stage})"
     if state.finished:
@@ -191,7 +192,7 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
         yield Text("Finished" if facts.command else f"Finished {state.finished}{where}")
     elif state.stop_reason:
         yield Text(f"Stopped in {place}: {state.stop_reason}")
-    elif not state.num_iterations:
+    elif not state.num_iterations and not facts.rival:
         yield Text("Not finished: the command that started it goes on from here")
     elif state.phase == "closing":
         yield Text("Everything is recorded; the same command closes the run")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.report.moaa_words import p_value
-from phalanx.report.records import Change, Choice, RunFacts
+from phalanx.report.records import Change, Choice, Progress, RunFacts
 from phalanx.statistics import Interval
 
 MINUS = "−"
@@ -185,6 +185,13 @@ def who(facts: RunFacts) -> str:
 
 def run_name(facts: RunFacts) -> str:
     return Path(facts.folder).resolve().name
+
+
+def words_of_place(state: Progress) -> str:
+    """Where a run is: its iteration; a run that has none only measures."""
+    if not state.num_iterations:
+        return "the measurement"
+    return f"iteration {state.iteration} of {state.num_iterations}"
 
 
 def total_seconds(facts: RunFacts) -> float:
