@@ -38,11 +38,11 @@ def test_the_label_is_the_argmax_of_consistency_times_count(samples):
     voices = Counter(a for answers in folded for a in answers if a)
     if not voices:
         assert found.reason == "no_answer"
-    elif max(voices.values()) < 2:
-        assert found.reason == "no_majority"
     else:
         best = [answer for answer, total in sums.items() if total == max(sums.values())]
-        if len(best) > 1:
+        if max(voices[answer] for answer in best) < 2:
+            assert (found.answer, found.reason) == ("", "no_majority")
+        elif len(best) > 1:
             assert (found.answer, found.reason) == ("", "tie")
         else:
             assert str(Fraction(found.answer)) == best[0]
@@ -58,6 +58,13 @@ def test_a_steady_member_outvotes_two_that_guess():
     }
     assert pseudo_label(given_answers).answer == "4"  # 2 x 1 against 1/4 + 2 x 1/2
     assert pseudo_label(given_answers, weighing="count").answer == "7"
+
+
+def test_one_voter_is_no_majority_however_much_it_weighs():
+    votes = {"ada": "4", "bob": "5", "cora": "5"}
+    assert agreed(votes, {"ada": 3, "bob": 1, "cora": 1}).reason == "no_majority"
+    alone = {"ada": {"a1": "4"}, "bob": {"b1": "5", "b2": "5", "b3": "1", "b4": "2", "b5": "3"}}
+    assert pseudo_label(alone).reason == "no_majority"  # 1 x 1 against 2 x 2/5
 
 
 @given(ANSWERS)

@@ -26,7 +26,7 @@ _ALIKE = 1e-9  # sums that differ by less are the same: they are sums of fractio
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """``answer`` is what is taken for right; where it is "", ``reason`` says why: ``no_answer``
-    (nobody gave one), ``no_majority`` (nobody agrees with anybody) or ``tie``.
+    (nobody gave one), ``no_majority`` (one voter alone gives it) or ``tie``.
 
     ``answers`` has every voter's, written as the first that is the same.
     """
@@ -41,7 +41,7 @@ def agreed(
     weights: Mapping[str, float] | None = None,
     same: Callable[[str, str], bool] = eq,
 ) -> Agreement:
-    """The answer with the most votes, of two voters at least; equal sums agree on nothing.
+    """The answer with the most votes, if two voters give it; equal sums agree on nothing.
 
     ``answers``: voter -> final answer, "" where there is none. Without ``weights`` each counts one.
     Unlike :func:`phalanx.collective.voting.winning_answer`, which must give an answer, this one is
@@ -59,10 +59,10 @@ def agreed(
     if not sums:
         return Agreement(given, reason="no_answer")
     voices = Counter(answer for answer in given.values() if answer)
-    if max(voices.values()) < 2:
-        return Agreement(given, reason="no_majority")
     most = max(sums.values())
     best = [answer for answer, total in sums.items() if math.isclose(total, most, rel_tol=_ALIKE)]
+    if max(voices[answer] for answer in best) < 2:
+        return Agreement(given, reason="no_majority")
     if len(best) > 1:
         return Agreement(given, reason="tie")
     return Agreement(given, best[0])
