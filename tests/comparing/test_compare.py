@@ -107,6 +107,7 @@ def test_the_embedded_comparison_is_sound_and_on_equal_terms():
     used = {way.name: planned(way.config).responses / made.budget.amount for way in made.ways}
     assert used.pop("frozen") == 0
     assert used.pop("mixture") == 240 / 384  # five requests an item; twice as many are too many
+    assert used.pop("single_multi") == 380 / 384
     assert set(used.values()) == {1.0}
 
 
