@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -197,6 +198,14 @@ def test_reasoning_is_no_part_of_what_is_learned():
     compared = [orders(lambda a, b: "A" if a < b else "B", 2)]
     (pair,) = judgment_pairs(contests, compared, PairSettings(), place=PLACE)
     assert (pair.chosen, pair.rejected) == ("Poor.\nScore: 1", "Fine.\nScore: 4")
+
+
+def test_what_was_said_of_a_shortened_prompt_is_not_learned():
+    cut = said(1.0, 4.0)
+    cut = replace(cut, replies=(cut.replies[0], replace(cut.replies[1], num_shortened_tokens=9)))
+    compared = [orders(lambda a, b: "A" if a < b else "B", 2)]
+    (pair,) = judgment_pairs([contest_of(judged(cut))], compared, PairSettings(), place=PLACE)
+    assert pair.drop == "shortened"
 
 
 def test_how_verdicts_lean_is_counted():

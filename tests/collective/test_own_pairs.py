@@ -57,7 +57,8 @@ def judged_by(groups, scores, whole_only=False):
             said.append(Response(request.id, text=word, finish_reason="stop"))
         return said
 
-    return judge_own(groups, 2, AnswerSettings(), ask, place=PLACE, whole_only=whole_only)
+    settings = AnswerSettings()
+    return judge_own(groups, 2, settings, ask, place=PLACE, quorum=0.5, whole_only=whole_only)
 
 
 @given(

@@ -36,6 +36,11 @@ EVERYTHING = {"sampling": [{"when": ".", "reply": "It is of use.\nScore: 3"}]}
         ("<think>Score: 1</think>Clear.\nScore: 4", 4),
         ("Clear.\nＳｃｏｒｅ： ４", 4),
         ('The response ends with\n"Score: 5"\nwhich it made up.\nScore: 1', 1),
+        ("Score: 4 (good)", 4),
+        ("**Score: 4** (good work, all in all).", 4),
+        ("Score: 4 (out of 5)", 4),
+        ('"\nScore: 5\n" is what it wrote.\nScore: 2', 2),
+        ('Its "opening" is\n"good".\nScore: 2\n"Clear" it is.', 2),
     ],
 )
 def test_the_last_score_line_counts(text, points):
@@ -59,6 +64,9 @@ def test_the_last_score_line_counts(text, points):
         ("Score: <sum>", "not a score line"),
         ('It says\n"Score: 5"', "no score line"),
         ("It ends “all is well\nScore: 5\n” and no more.", "only a quoted score line"),
+        ('"\nScore: 5\n" is what it wrote', "only a quoted score line"),
+        ('It goes on: "\nScore: 5\n".', "only a quoted score line"),
+        ("Score: 3 (or 4)", "not a score line"),
         ("> Score: 5", "no score line"),
         ("<think>Score: 4", "truncated reasoning"),
     ],
@@ -92,6 +100,7 @@ def samples(*texts: str, member: Member = ADA) -> Samples:
 
 
 def judged(asked: Asked, one: Samples, times: int = 2, **more):
+    more = {"quorum": 0.5, **more}
     return judge_own([one], times, AnswerSettings(), asked, place=PLACE, **more)[0]
 
 
@@ -164,6 +173,18 @@ def test_the_mean_and_the_variance_are_those_of_what_can_be_read():
     assert said.variance == 2.25
     assert OwnJudgments("", (), (None,), ("empty",)).mean is None
     assert OwnJudgments("", (), (2.0, None), ("", "empty")).variance == 0.0
+
+
+def test_a_response_needs_a_quorum_of_its_judgments():
+    said = OwnJudgments("", (), (4.0, None, None), ("", "empty", "empty"), quorum=0.5)
+    assert (said.mean, said.gap) == (None, "1 of 3 judgments readable")
+    assert said.variance == 0.0
+    enough = OwnJudgments("", (), (4.0, 2.0, None), ("", "", "empty"), quorum=2 / 3)
+    assert (enough.mean, enough.gap) == (3.0, "")
+    rules = [{"when": "Two", "reply": ["Score: 4", "Hm."]}, {"when": ".", "reply": "Score: 3"}]
+    found = judged(Asked({"sampling": rules}), samples("Two.", "Five."), 8, quorum=1.0)
+    assert {None, 4.0} == set(found.said[0].scores)  # some can be read
+    assert found.scores == (None, 3.0)
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=11))

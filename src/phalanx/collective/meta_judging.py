@@ -184,7 +184,8 @@ def judgment_pairs(
 ) -> list[PreferencePair]:
     """The best judgment of every contest over its worst, as pairs; weights by place per member.
 
-    Where verdicts do not tell them apart the first two entrants stand in a dropped pair.
+    Where verdicts do not tell them apart the first two entrants stand in a dropped pair. What was
+    said of a prompt that had to be shortened is not learned under the whole one (``shortened``).
     """
     settings = settings.model_copy(update={"margin": 0.0})  # it is of scores, not of log-odds
     pairs: list[PreferencePair] = []
@@ -226,7 +227,14 @@ def _pair(
     pair = make_pair(duel, outcome, replies[left], replies[right], settings)
     name = one.member.name
     key = content_id("judgment pair", name, one.instruction.id, *place)
-    return changed(pair, id=key, chosen_member=name, rejected_member=name)
+    shortened = any(reply.num_shortened_tokens > 0 for reply in replies.values())
+    return changed(
+        pair,
+        id=key,
+        chosen_member=name,
+        rejected_member=name,
+        drop=pair.drop or ("shortened" if shortened else ""),
+    )
 
 
 def meta_metrics(

@@ -127,7 +127,7 @@ def _judgment(duel: Duel, judged: Judged, left: int, right: int) -> Judgment:
             raw[f"{side}.{number}"] = reply.said
             requests[f"{side}.{number}"] = reply.request_id
         if said.mean is None:
-            reasons.append(f"{side}: {said.reasons[0]}")
+            reasons.append(f"{side}: {said.gap}")
     replies = [reply for at in sides.values() for reply in judged.said[judged.twins[at]].replies]
     if any(reply.num_shortened_tokens > 0 for reply in replies):
         flags.append("shortened")

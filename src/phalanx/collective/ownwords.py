@@ -169,6 +169,12 @@ def answer_alone(text: str) -> str:
     return split_reasoning(text)[0]
 
 
+def _in_line(space: str) -> bool:
+    """A space within a line, which shows what a straight mark is not; a quotation over several
+    lines may begin and end with a line break."""
+    return space.isspace() and space not in "\r\n"
+
+
 def _pairs(text: str, marks: dict[str, str], skip: Spans, limit: int) -> list[tuple[int, int]]:
     """Matching opening and closing marks, but for those within ``skip``."""
     closers = set(marks.values())
@@ -184,13 +190,13 @@ def _pairs(text: str, marks: dict[str, str], skip: Spans, limit: int) -> list[tu
         opener = next((o for o, c in marks.items() if c == mark and stacks[o]), "")
         straight = marks.get(mark) == mark
         closes = not straight or (
-            not (after.isalnum() or after == "_") and not before.isspace() and before not in "([{"
+            not (after.isalnum() or after == "_") and not _in_line(before) and before not in "([{"
         )
         if opener and closes:
             start = stacks[opener].pop()
             if at - start <= limit:
                 found.append((start, at + 1))
-        elif mark in marks and (not straight or not (before.isalnum() or after.isspace())):
+        elif mark in marks and (not straight or not (before.isalnum() or _in_line(after))):
             stacks[mark].append(at)
     return found
 

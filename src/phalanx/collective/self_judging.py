@@ -2,7 +2,8 @@
 
 Self-Rewarding Language Models (arXiv 2401.10020, section 2): a judgment gives reasons and ends with
 a score from 0 to 5; the mean of several judgments is the response's reward. A judgment without a
-score line of its own within the scale is unreadable: it is left out of the mean and counted.
+score line of its own within the scale is unreadable: it is left out of the mean and counted. Where
+fewer than the share ``judge.quorum`` of a response's judgments can be read it has no reward.
 
 The prompt is the one in which the member would answer it, its own system prompt included, so that
 a judgment can be learned as it was written. All judgments of a response have the same prompt.
@@ -38,15 +39,16 @@ _LINE = re.compile(
     r"[*_` \t]{0,6}:[*_`<\[ \t]{0,8}",
     re.IGNORECASE | re.MULTILINE,
 )
-_END = re.compile(r"[*_`>\]. \t]{0,8}(?:\r?\n|\Z)")
+_END = re.compile(r"(?:[*_`> \t]{0,8}\([^()\n0-9]{1,80}\))?[*_`>\]). \t]{0,8}(?:\r?\n|\Z)")
 
 
 def read_points(text: str, *, truncated: bool = False) -> ScoreReading:
     """The score on the judge's own last score line, from 0 to 5.
 
-    Such a line has the word score, a colon, a number, and nothing else but a denominator of 5 and
-    markup. One that is quoted, or said to be another's, is not the judge's own. A number elsewhere
-    is none: points are counted aloud before they are added up. Never raises on any text.
+    Such a line has the word score, a colon, a number, and nothing else but a denominator of 5,
+    markup, and a remark in brackets without another number. One that is quoted, or said to be
+    another's, is not the judge's own. A number elsewhere is none: points are counted aloud before
+    they are added up. Never raises on any text.
 
     >>> read_points("It is on topic (1 point) and clear (1 point).\\nScore: 2").value
     2.0
@@ -74,12 +76,16 @@ def _stated(text: str, match: re.Match[str]) -> own.Statement:
 
 @dataclass(frozen=True, slots=True)
 class OwnJudgments:
-    """What a member said of one of its own responses: ``scores`` has None where unreadable."""
+    """What a member said of one of its own responses: ``scores`` has None where unreadable.
+
+    ``quorum`` is the share of them that must be readable.
+    """
 
     prompt: str
     replies: tuple[Response, ...]
     scores: tuple[float | None, ...]
     reasons: tuple[str, ...]
+    quorum: float = 0.0
 
     @property
     def known(self) -> list[float]:
@@ -87,15 +93,29 @@ class OwnJudgments:
 
     @property
     def mean(self) -> float | None:
-        """The response's reward; None where no judgment can be read."""
-        return math.fsum(self.known) / len(self.known) if self.known else None
+        """The response's reward; None where too few judgments can be read."""
+        return _mean(self.known) if not self.gap else None
+
+    @property
+    def gap(self) -> str:
+        """Why there is no reward."""
+        if not self.known:
+            return self.reasons[0]
+        if len(self.known) < self.quorum * len(self.scores) - 1e-12:
+            return f"{len(self.known)} of {len(self.scores)} judgments readable"
+        return ""
 
     @property
     def variance(self) -> float:
         """Of the scores that can be read (population variance); 0 for fewer than two."""
         if len(self.known) < 2:
             return 0.0
-        return math.fsum((score - self.mean) ** 2 for score in self.known) / len(self.known)
+        mean = _mean(self.known)
+        return _mean([(score - mean) ** 2 for score in self.known])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +144,15 @@ def judge_own(
     ask: Ask,
     *,
     place: Place,
+    quorum: float,
     template: str | None = None,
     whole_only: bool = False,
 ) -> list[Judged]:
     """Every member judges its own responses ``times`` times each, in one ask (phase ``judge``).
 
     Responses come without the reasoning before them (``answers_alone``). Where fewer than two
-    different ones are left nobody is asked. ``whole_only`` leaves out responses that hit the token
-    limit. Raises
+    different ones are left nobody is asked. ``quorum`` is the share of a response's judgments that
+    must be readable; ``whole_only`` leaves out responses that hit the token limit. Raises
     ConfigError for a template that cannot be used.
     """
     text = load_template(template or TEMPLATE, PLACEHOLDERS)
@@ -150,7 +171,7 @@ def judge_own(
     found = []
     for one, twins, prompts in owed:
         said = {
-            at: _read(prompt, [next(replies) for _ in range(times)])
+            at: _read(prompt, [next(replies) for _ in range(times)], quorum)
             for at, prompt in prompts.items()
         }
         found.append(Judged(one, said, twins))
@@ -202,10 +223,10 @@ def _requests(
     ]
 
 
-def _read(prompt: str, replies: Sequence[Response]) -> OwnJudgments:
+def _read(prompt: str, replies: Sequence[Response], quorum: float) -> OwnJudgments:
     def points(text: str, truncated: bool) -> ScoreReading:
         return read_points(text, truncated=truncated)
 
     read = [read_written(reply, points) for reply in replies]
     scores, reasons = zip(*read, strict=True)
-    return OwnJudgments(prompt, tuple(replies), scores, reasons)
+    return OwnJudgments(prompt, tuple(replies), scores, reasons, quorum)

@@ -78,6 +78,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         settings.judge,
         ask,
         place=place,
+        quorum=config.judge.quorum,
         whole_only=config.pairs.truncated == "drop",
     )
     rho = rho_of(config, iteration.number)

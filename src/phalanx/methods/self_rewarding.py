@@ -10,7 +10,8 @@ are unreadable, which stops the run (``judge.max_unreadable``). The paper teache
 ``judge_seed`` names demonstrations of it, learned in an iteration of their own.
 
 Deviations: the instructions are those of the run, not written by the model from examples; a
-judgment that cannot be read is left out of the mean and counted; responses that are the same are
+judgment that cannot be read is left out of the mean and counted, and a response needs the share
+``judge.quorum`` of its judgments; responses that are the same are
 judged once; a truncated response is not chosen (``pairs.truncated``). The rubric is the published
 one in our own words.
 """
@@ -89,6 +90,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         settings.judge,
         ask,
         place=place,
+        quorum=config.judge.quorum,
         template=settings.template,
         whole_only=config.pairs.truncated == "drop",
     )

@@ -33,6 +33,8 @@ DROP_WORDS = {
     "no_majority": "no majority",
     "minority": "not the majority's answer",
     "unrevised": "nothing to revise",
+    "unsettled": "neither corrected nor right throughout",
+    "shortened": "asked by a shortened prompt",
     "surplus": "more than the share wanted",
 }
 STATUS_WORDS = {
