@@ -184,6 +184,59 @@ def test_later_rounds_are_revisions_of_the_last_one():
     assert row.history[1].content == "4, I was wrong"
 
 
+@pytest.mark.parametrize(
+    ("first", "more", "drop"),
+    [
+        ("5", {}, ""),  # wrong, then right
+        ("4", {}, ""),  # right throughout
+        ("Who knows?", {}, "unsettled"),
+        ("4", {"finish": "length"}, "unsettled"),
+    ],
+)
+def test_a_first_answer_that_cannot_be_read_was_not_corrected(first, more, drop):
+    rule = {"when": ".", "purpose": "answer", "member": "bob", "reply": first, **more}
+    result = made(SUM, asked=Asked(replies(AT_FIRST, AT_LAST, rule)))
+    assert row_of(result, "critic.bob").drop == drop
+    assert result.metrics["corrected.bob"] + result.metrics["kept.bob"] == (not drop)
+
+
+class InTurn(Asked):
+    """bob answers so in each round."""
+
+    says = ("4", "5", "4")
+
+    def __call__(self, phase, requests):
+        made = super().__call__(phase, requests)
+        text = self.says[int(phase.split()[-1]) - 1]
+        return [
+            replace(reply, text=text) if request.member.name == "bob" else reply
+            for request, reply in zip(requests, made, strict=True)
+        ]
+
+
+def test_who_gave_up_a_right_answer_on_the_way_was_not_right_throughout():
+    result = made(SUM, asked=InTurn(SCRIPT), settings=config(rounds=3))
+    assert row_of(result, "critic.bob").drop == "unsettled"
+    steady = InTurn(SCRIPT)
+    steady.says = ("4", "4", "4")
+    result = made(SUM, asked=steady, settings=config(rounds=3))
+    assert (row_of(result, "critic.bob").drop, result.metrics["kept.bob"]) == ("", 1)
+
+
+class Shortened(Asked):
+    """An engine that had to shorten the prompts of revisions."""
+
+    def __call__(self, phase, requests):
+        made = super().__call__(phase, requests)
+        return [replace(r, num_shortened_tokens=7 * (phase == "debate 2")) for r in made]
+
+
+def test_a_revision_of_a_shortened_prompt_is_not_learned():
+    result = made(SUM, asked=Shortened(SCRIPT))
+    assert row_of(result, "critic.bob").drop == "shortened"
+    assert row_of(result, "generator.ada").drop == ""
+
+
 @given(st.integers(0, 40), st.integers(0, 40), st.floats(0, 1))
 def test_the_mix_is_as_large_as_the_share_allows(corrected, kept, share):
     some, others = mixed(corrected, kept, share)

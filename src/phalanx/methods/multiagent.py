@@ -2,9 +2,9 @@
 
 The pool debates every instruction (section ``debate``), and the most frequent final answer of the
 last round is taken for right. A generator learns its own first answers that agree with it. A critic
-learns its own last revisions that do: those of first answers that were wrong (``corrected``) and of
-first answers that were right already, mixed by the setting of that name. Nobody learns another's
-words, so that members stay different, which is what the paper is about.
+learns its own last revisions that do: those of first answers that were wrong (``corrected``) and
+those of a debate in which it was right throughout, mixed by the setting of that name. Nobody learns
+another's words, so that members stay different, which is what the paper is about.
 
 Assumes final answers that can be read and compared. Deviations:
 
@@ -14,6 +14,9 @@ Assumes final answers that can be read and compared. Deviations:
 * A critic learns its last revision alone, not all turns of its debate: revisions between may be
   wrong. With two rounds, the default, that is the same.
 * Equal votes, and an answer that one member alone gives, are no majority: nobody learns from them.
+* A first answer that cannot be read was neither right nor wrong, and who gave up a right answer on
+  the way was not right throughout: neither is learned by a critic (``unsettled``).
+* A revision of a prompt that had to be shortened is not learned (``shortened``).
 * Where the share of corrected answers cannot be had, the kind that is too frequent is thinned by
   lot (``surplus``). Where there is none of one kind, the other is used alone.
 * The summary of a debate (``debate.summariser``) has no part in it.
@@ -186,10 +189,13 @@ def _critic_rows(
     """A member's last revisions, thinned to the share of corrected ones that is wanted."""
     rows, kinds = [], []
     for course in courses:
-        first, *revised = course.said(name)
-        last = revised[-1] if revised else first
+        said = course.said(name)
+        last, kind = said[-1], _kind([course.gap(one) for one in said])
         answer = Answer.of(last.response, name)
-        drop = course.gap(last) if revised else "unrevised"  # there was nobody to read
+        if len(said) == 1:  # there was nobody to read
+            drop = "unrevised"
+        elif not (drop := course.gap(last)) and last.response.num_shortened_tokens:
+            drop = "shortened"  # the prompt of the row is the whole one
         rows.append(
             of_answer(
                 builder,
@@ -197,10 +203,10 @@ def _critic_rows(
                 answer,
                 settings.truncated,
                 turns=course.turns[last.response.request_id],
-                drop=drop,
+                drop=drop or ("" if kind else "unsettled"),
             )
         )
-        kinds.append(CORRECTED if course.gap(first) else KEPT)
+        kinds.append(kind)
     found = {
         kind: [row.id for row, its in zip(rows, kinds, strict=True) if its == kind and not row.drop]
         for kind in (CORRECTED, KEPT)
@@ -212,6 +218,14 @@ def _critic_rows(
         taken |= set(rng.sample(ids, count))
         counts[f"{kind}.{name}"] = count
     return [row if row.drop or row.id in taken else replace(row, drop="surplus") for row in rows]
+
+
+def _kind(gaps: Sequence[str]) -> str:
+    """What a member's revisions did to its first answer, from the gap of each of its answers; ""
+    where neither: the first one could not be read, or a right one was given up on the way."""
+    if gaps[0] == "minority":
+        return CORRECTED
+    return "" if any(gaps) else KEPT
 
 
 def mixed(corrected: int, kept: int, share: float) -> tuple[int, int]:
