@@ -127,3 +127,27 @@ def test_what_a_method_takes_of_its_configuration(
     learned = longest_learned(given)
     assert (learned[0] if learned else "").startswith(longest)
     assert bool(learned) == bool(longest)
+
+
+def test_a_critics_prompt_holds_the_answers_that_it_read() -> None:
+    """Its own, those of the two others, and the revision: 4 x 512 tokens."""
+    (note,) = about(notes(config("multiagent")), "sft.max_length")
+    assert "2048 tokens do not hold a response of debate.sample.max_new_tokens = 512" in note
+    assert "with 3 of that length in it" in note
+    short = {"debate": {"sample": {"max_new_tokens": 400}}}
+    assert not about(notes(config("multiagent", **short)), "sft.max_length")
+
+
+@pytest.mark.parametrize(
+    ("collective", "key"),
+    [
+        ("debate", "debate.sample"),
+        ("council", "council.sample"),
+        ("best_of_n", "best_of_n.sample"),
+        ("mixture", "mixture.aggregate"),
+    ],
+)
+def test_what_a_collective_writes_is_held_too(collective: str, key: str) -> None:
+    given = {"single_multi": {"collective": collective}, "sft": {"max_length": 256}}
+    (note,) = about(notes(config("single_multi", **given)), "sft.max_length")
+    assert f"a response of {key}.max_new_tokens = " in note

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from phalanx.config.base import Writes
 from phalanx.config.schema import Config, MemberSettings, StudentSettings
 from phalanx.errors import ConfigError
 from phalanx.types import Member
@@ -141,6 +142,14 @@ def debaters_of(config: Config) -> tuple[str, ...]:
     """Names of those that debate: those that are named, or every contestant."""
     every = [m.name for m in pool_settings(config) if "contest" in m.roles]
     return tuple(config.debate.debaters or every)
+
+
+def collective_writes(config: Config) -> tuple[str, Writes]:
+    """(setting, how the answer is written) of the collective that ``single_multi`` learns from."""
+    name = config.single_multi.collective
+    if name == MIXTURE:
+        return "mixture.aggregate", config.mixture.aggregate
+    return f"{name}.sample", getattr(config, name).sample
 
 
 def critics_of(config: Config) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from phalanx.config.schema import Config, TrainSettings
 from phalanx.config.uses import (
     ANSWERING,
     USES,
+    answers_in_prompt,
     learns_pairs,
     longest_learned,
     sections_learned,
@@ -90,7 +91,7 @@ def _lengths(config: Config) -> Iterator[Fault]:
         if section != "train":  # looked at for every run
             yield from prompt_leaves_room((section,), settings)
         if written is not None:
-            yield from holds(section, settings, *written)
+            yield from holds(section, settings, *written, answers_in_prompt(config))
 
 
 def _nothing_learned(config: Config) -> Iterator[Fault]:

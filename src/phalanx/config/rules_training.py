@@ -48,12 +48,16 @@ def prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Faul
         )
 
 
-def holds(section: str, settings: OptimiserSettings, key: str, written: int) -> Iterator[Fault]:
-    """A response as long as ``key`` lets it be, ``written`` tokens, and a short prompt."""
-    if settings.max_length < written + PROMPT_ROOM:
+def holds(
+    section: str, settings: OptimiserSettings, key: str, written: int, shown: int = 0
+) -> Iterator[Fault]:
+    """A response as long as ``key`` lets it be, ``written`` tokens, and a short prompt, in which
+    so many ``shown`` responses of that length stand."""
+    if settings.max_length < written * (1 + shown) + PROMPT_ROOM:
+        inside = f" with {shown} of that length in it" if shown else ""
         text = (
             f"{settings.max_length} tokens do not hold a response of {key} = {written} and its "
-            "prompt; such examples are dropped and counted"
+            f"prompt{inside}; such examples are dropped and counted"
         )
         yield Fault((section, "max_length"), text, "note")
 

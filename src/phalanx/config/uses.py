@@ -6,7 +6,7 @@ against what they do.
 
 from __future__ import annotations
 
-from phalanx.config.mixing import TOGETHER
+from phalanx.config.mixing import TOGETHER, collective_writes, critics_of, debaters_of
 from phalanx.config.schema import Config
 from phalanx.config.staging import stage_of
 
@@ -114,8 +114,18 @@ def longest_learned(config: Config) -> tuple[str, int] | None:
     setting says it."""
     if config.method == "sparta":
         return "answer.max_new_tokens", config.answer.max_new_tokens
+    if config.method == "single_multi":
+        key, writes = collective_writes(config)
+        return f"{key}.max_new_tokens", writes.max_new_tokens
     name = "debate" if config.method == "multiagent" else config.method
     sample = getattr(getattr(config, name, None), "sample", None)
     if sample is None or not trains(config):
         return None
     return f"{name}.sample.max_new_tokens", sample.max_new_tokens
+
+
+def answers_in_prompt(config: Config) -> int:
+    """How many answers, each as long as :func:`longest_learned`, stand in the longest prompt that
+    members learn from: a critic's has its own last one, and those of all other debaters."""
+    revises = config.method == "multiagent" and critics_of(config)
+    return len(debaters_of(config)) if revises else 0

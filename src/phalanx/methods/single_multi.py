@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phalanx.collective.conversation import Answer
-from phalanx.config.base import Writes, sampling
+from phalanx.config.base import sampling
+from phalanx.config.mixing import collective_writes
 from phalanx.config.schema import Config
 from phalanx.methods import best_of_n, council, debate, mixture
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
@@ -80,7 +81,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         ask_here,
         config,
         best="",  # not known while members learn: those that need it are named
-        want=sampling(_written(config)),
+        want=sampling(collective_writes(config)[1]),
         place=(iteration.seed, iteration.number),
     )
     rows = [
@@ -103,13 +104,6 @@ def _question(instruction: Instruction, config: Config) -> Question:
         return Question(instruction.id, turns)
     read, same = reader_of(config.single_multi.match)
     return Question(instruction.id, turns, read, same)
-
-
-def _written(config: Config) -> Writes:
-    """How the collective's last answer is written: as its section says."""
-    if config.single_multi.collective == "mixture":
-        return config.mixture.aggregate
-    return getattr(config, config.single_multi.collective).sample
 
 
 def _row(instruction: Instruction, one: Reached, config: Config) -> Demonstration:
