@@ -10,6 +10,7 @@ where members agree on a mistake, they learn it. Deviations, each since the pape
 * Equal sums, and an answer that one response alone gives, are no label: nobody learns from them.
 * A truncated response has no vote, earns 0 and is not learned itself (``truncated: allow`` undoes
   all three); its reward stays in the group's mean, as with TRL's masked completions.
+* The text of a response is learned, encoded anew, which may give other tokens than were sampled.
 * A failed request is no part of its group. A response without an answer is: it earns 0.
 """
 
@@ -130,7 +131,7 @@ def _rows(group: _Group, truncated: str) -> list[Demonstration]:
         Demonstration(
             id=content_id("rated", one.instruction.id, name),
             prompt=one.instruction.text,
-            response=reply.text or "",  # as it was sampled, with its reasoning: that is the action
+            response=reply.text or "",  # with its reasoning, which is part of the action
             domain=one.instruction.domain,
             builder=one.member.name,
             instruction=one.instruction.id,
