@@ -18,7 +18,7 @@ from phalanx.training.examples import PairRow, pair_rows
 from phalanx.types import Instruction, Member, PreferencePair
 
 BATCH = 8
-SETTINGS = TrainSettings(learning_rate=1e-5, batch_size=BATCH)
+SETTINGS = TrainSettings(learning_rate=1e-5, batch_size=BATCH).named()
 _TEXT = (
     "It works with a frame, a moving part and something that drives it; the maker measures, cuts "
     "and joins the pieces, tries them, and then tells everybody in the town how good it is to have "

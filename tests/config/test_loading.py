@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(
     str(path.relative_to(ROOT))
     for path in (ROOT / "configs").rglob("*.yaml")
-    if path.parent.name != "compare"  # comparisons: tests/comparing/test_ablation.py
+    if path.relative_to(ROOT).parts[1] != "compare"  # comparisons: tests/comparing/test_ablation.py
 )
 POOL = "pool:\n  members:\n" + "".join(
     f"    - {{name: {name}, engine: scripted}}\n" for name in ("ada", "bob", "cora")
@@ -73,6 +73,29 @@ def test_the_paper_preset_has_the_published_constants() -> None:
     assert (config.pairs.margin, config.pairs.truncated) == (0, "allow")
     # What was judged fits into what is learned, with room for the prompt.
     assert train.max_length >= 2 * answer.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("method", "iterations", "instructions", "samples", "wrote", "rate", "epochs", "step", "beta"),
+    [
+        ("self_rewarding", 2, 5000, 4, (0.7, 0.9), 1e-6, 1, 16, 0.1),
+        ("meta_rewarding", 4, 5000, 7, (0.8, 0.95), 5e-6, 10, 32, 0.1),
+        ("spin", 4, 50000, None, (1.0, 1.0), 5e-7, 3, 64, 0.1),
+        ("sppo", 3, 20000, 5, (0.7, 0.9), 5e-7, 1, 64, 0.001),
+    ],
+)
+def test_the_presets_of_rivals_have_the_published_constants(
+    method, iterations, instructions, samples, wrote, rate, epochs, step, beta
+) -> None:
+    config = load(f"preset:{method.replace('_', '-')}-paper")
+    own, train = getattr(config, method), config.pair_training
+    assert (config.method, config.iterations) == (method, iterations)
+    assert (own.instructions, getattr(own, "samples", None)) == (instructions, samples)
+    assert (own.sample.temperature, own.sample.top_p) == wrote
+    assert (train.learning_rate, train.epochs, train.beta) == (rate, epochs, beta)
+    assert train.batch_size * train.accumulate == step
+    assert train.optimizer == ("rmsprop" if method in ("spin", "sppo") else "adamw")
+    assert rules.notes(config, complete=False)[:-2] == []  # no pool yet, and no instructions
 
 
 @pytest.mark.parametrize(

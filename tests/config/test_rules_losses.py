@@ -46,8 +46,8 @@ def test_all_of_them_at_once() -> None:
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        ({"loss": "simpo"}, "train.beta: is 0.1; the paper of simpo has 2 to 10"),
-        ({"loss": "sppo_hard"}, "train.beta: is 0.1; the paper of sppo_hard has 0.001"),
+        ({"loss": "simpo", "beta": 0.1}, "train.beta: is 0.1; the paper of simpo has 2 to 10"),
+        ({"loss": "sppo_hard", "beta": 0.1}, "train.beta: is 0.1; the paper of sppo_hard has 0.00"),
         ({"margin": 0.5}, "train.margin: has no use with the loss sigmoid"),
         ({"loss": "ipo", "smoothing": 0.1}, "train.smoothing: has no use with the loss ipo"),
     ],
@@ -66,6 +66,8 @@ def test_what_has_no_use_or_is_far_from_the_paper_is_said(train: dict, words: st
         {"loss": "robust", "smoothing": 0.1, "reference": "initial"},
         {"loss": "exo_pair", "smoothing": 0.001},
         {"loss": "sppo_hard", "beta": 0.001, "nll_weight": 1.0},
+        {"loss": "sppo_hard"},
+        {"loss": "simpo"},
     ],
 )
 def test_what_works_says_nothing(train: dict[str, Any]) -> None:
@@ -79,6 +81,26 @@ def test_the_loss_is_the_methods_own_where_none_is_named() -> None:
     notes = rules.notes(configured("sppo", beta=0.5))
     assert any("train.beta: is 0.5; the paper of sppo has 0.001" in note for note in notes)
     assert not any("train.loss" in fault for fault in rules.faults(configured("sppo")))
+
+
+@pytest.mark.parametrize(
+    ("method", "train", "loss", "beta"),
+    [
+        ("sppo", {}, "sppo", 0.001),
+        ("sppo", {"beta": 0.1}, "sppo", 0.1),
+        ("sppo", {"loss": "sigmoid"}, "sigmoid", 0.1),
+        ("spin", {}, "sigmoid", 0.1),
+        ("sparta", {"loss": "simpo"}, "simpo", 2.0),
+        ("sparta", {"loss": "sppo_hard"}, "sppo_hard", 0.001),
+        ("sparta", {"loss": "orpo"}, "orpo", 0.1),
+    ],
+)
+def test_a_beta_that_is_not_given_is_the_losss_own(
+    method: str, train: dict[str, Any], loss: str, beta: float
+) -> None:
+    """An eta of 1000 is SPPO's: a DPO's beta of 0.1 would be an eta of 10."""
+    settings = configured(method, **train).pair_training
+    assert (settings.loss, settings.beta) == (loss, beta)
 
 
 def test_a_loss_that_is_not_used_is_not_checked() -> None:

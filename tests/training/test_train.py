@@ -132,7 +132,7 @@ def test_the_initial_reference_is_the_adapter_before_the_run(weights, member, ba
         )
         first = result.steps[0]
         assert first["logps/chosen"] == pytest.approx(policy, rel=1e-4)
-        expected = DPO.beta * (policy - mean_log_prob(initial))
+        expected = DPO.named().beta * (policy - mean_log_prob(initial))
         assert abs(expected) > 0.01
         assert first["rewards/chosen"] == pytest.approx(expected, rel=1e-3)
         saved = (tmp_path / name / "adapter_config.json").read_text()

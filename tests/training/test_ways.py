@@ -87,6 +87,14 @@ def learn(way: str, held: Weights, member: Member, folder: Path, **changes) -> T
     return job.run(held, Silent())
 
 
+@pytest.mark.parametrize(("way", "beta"), [("sppo", 0.001), ("simpo", 2.0), ("sigmoid", 0.1)])
+def test_a_beta_that_is_not_given_is_the_losss_own(way, beta, tmp_path):
+    member = Member("ada", str(make_tiny(tmp_path / "base", seed=1)))
+    held = Weights(device="cpu", threads=1)
+    own = learn(way, held, member, tmp_path / "own", beta=None)
+    assert learn(way, None, member, tmp_path / "own", beta=beta) == own  # which is stored
+
+
 def ends_of(weights: Weights, member: Member) -> tuple[float, float]:
     """Mean log-probabilities of what is to become likelier and of the other."""
     chat, found = weights.chat(member), ([], [])

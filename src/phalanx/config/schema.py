@@ -280,6 +280,10 @@ MethodName = Literal[
 ]  # fmt: skip
 
 
+_BETAS = {"sppo": 0.001, "sppo_hard": 0.001, "simpo": 2.0}
+"""The betas of losses that are not 0.1; see ``docs/methods/losses.md``."""
+
+
 class TrainSettings(OptimiserSettings):
     method: Literal["dpo", "sft", "none"] = "dpo"
     """`sft` learns the chosen responses alone, by the settings of the section `sft` (rejection
@@ -299,9 +303,10 @@ class TrainSettings(OptimiserSettings):
     be the wrong way round."""
     scope: Literal["all", "own"] = "all"
     """Learn from every duel's pair (the paper), or only from one's own duels."""
-    beta: Positive = 0.1
-    """DPO's beta. SPPO's is 1 / eta (0.001), SimPO's scales mean log-probabilities (2 to 10), and
-    ORPO's is the weight of the odds beside the likelihood (its lambda)."""
+    beta: float | None = Field(None, gt=0)
+    """DPO's beta. SPPO's is 1 / eta, SimPO's scales mean log-probabilities (2 to 10), and ORPO's is
+    the weight of the odds beside the likelihood (its lambda). Default: the loss's own, 0.001 for
+    `sppo` and `sppo_hard`, 2 for `simpo`, and 0.1 for all others."""
     nll_weight: float = Field(0.0, ge=0)
     """Weight of an added negative log-likelihood of the chosen response; `orpo` has one already."""
     reference: Literal["start", "initial"] = "start"
@@ -315,6 +320,12 @@ class TrainSettings(OptimiserSettings):
     def has_reference(self) -> bool:
         """Whether the loss is relative to a reference, whose log-probabilities it then needs."""
         return self.loss not in ("simpo", "orpo")
+
+    def named(self, own: str = "sigmoid") -> TrainSettings:
+        """The same with a loss, ``own`` where it is `auto`, and the beta that goes with it."""
+        loss = own if self.loss == "auto" else self.loss
+        beta = _BETAS.get(loss, 0.1) if self.beta is None else self.beta
+        return self.model_copy(update={"loss": loss, "beta": beta})
 
 
 class EndpointSettings(Section):
@@ -482,10 +493,7 @@ class Config(Section):
 
     @property
     def pair_training(self) -> OptimiserSettings:
-        """The settings of that section; the loss is named."""
+        """The settings of that section; the loss and its beta are named."""
         if self.pair_section == "sft":
             return self.sft
-        if self.train.loss != "auto":
-            return self.train
-        own = "sppo" if self.method == "sppo" else "sigmoid"
-        return self.train.model_copy(update={"loss": own})
+        return self.train.named("sppo" if self.method == "sppo" else "sigmoid")

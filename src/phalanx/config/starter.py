@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from phalanx.config.loading import load, preset_names, preset_text
 from phalanx.config.schema import Config
+from phalanx.config.uses import uses
 from phalanx.errors import ConfigError
 
 _HEAD = """\
@@ -20,7 +21,7 @@ seed: 0
 
 pool:
   base: builtin:smollm2-135m      # or a folder, a .gguf file, or a hub id such as org/model
-  members:                        # three at least: a duel needs a judge who is not in it
+  members:                        # a duel needs three: its judge is not in it
     - name: ada
       # adapter: adapters/ada     # a LoRA folder (PEFT, safetensors), or hub:org/name
       system: Answer in one short sentence.
@@ -86,8 +87,10 @@ def starter(preset: str) -> str:
         return preset_text(preset)
     mixture = config.method == "moaa"
     lines = [(_MIXTURE_HEAD if mixture else _HEAD).format(preset=preset)]
-    for name in ("iterations", *(_MIXTURE_SECTIONS if mixture else _SECTIONS)):
-        lines += _commented(name, Config, getattr(config, name))
+    sections = _MIXTURE_SECTIONS if mixture else (config.method, *_SECTIONS)
+    for name in ("iterations", *sections):
+        if name in Config.model_fields and uses(config, name):
+            lines += _commented(name, Config, getattr(config, name))
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def pair_trainer(setup: Setup, rows: Sequence[PairRow], settings: TrainSettings) -> Trainer:
-    """The trainer of ``settings.loss``, where ``auto`` is DPO's.
+    """The trainer of ``settings.loss``; ``settings`` name the loss and its beta.
 
     Where the loss has a reference, call ``collect_reference`` before ``train``. TRL has put a copy
     of the start on the model as the adapter ``ref``: the reference, unless it is replaced before
@@ -59,7 +59,7 @@ def _referenced(setup: Setup, columns: list[dict[str, Any]], settings: TrainSett
     from trl import DPOConfig
 
     # Soft SPPO is computed here; TRL is asked for the hard one, of which only the signals count.
-    loss = {"auto": "sigmoid", "sppo": "sppo_hard"}.get(settings.loss, settings.loss)
+    loss = "sppo_hard" if settings.loss == "sppo" else settings.loss
     nll = settings.nll_weight
     arguments = DPOConfig(
         **training_arguments(setup, settings),

@@ -81,7 +81,8 @@ def train_dpo(
     """Preference optimisation of the member on the pairs, by ``settings.loss``.
 
     ``auto`` and ``sigmoid`` are direct preference optimisation (arXiv 2305.18290); with pairs of
-    given answers and the member's own ones, that is SPIN's loss (arXiv 2401.01335). The reference,
+    given answers and the member's own ones, that is SPIN's loss (arXiv 2401.01335). A ``beta`` of
+    None is the loss's own. The reference,
     where the loss has one, is the member as it is given, or, with ``settings.reference``
     ``initial``, its base with ``initial_adapter`` (None: the bare base).
     ``settings.label_noise`` is the caller's.
@@ -93,6 +94,7 @@ def train_dpo(
     the member then stays as it was. Raises :class:`ConfigError` for ``reference`` ``initial`` with
     ``weights`` ``full`` or a loss without a reference.
     """
+    settings = settings.named()
     _check_reference(member, settings)
     job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress)
     reference = None
@@ -166,8 +168,9 @@ def train_grpo(
     """Group-relative policy optimisation (arXiv 2402.03300) of the member on rated responses.
 
     Each response has an ``advantage``, which is the method's: no groups are formed here. Responses
-    with an advantage of 0 are counted as ``no_advantage``. The ratio of probabilities is that to
-    the member at the start, which wrote them, and so is the distance with ``settings.kl``.
+    with an advantage of 0 are counted as ``no_advantage``. Their texts are encoded anew, which may
+    give other tokens than were sampled. The ratio of probabilities is that to the member at the
+    start, which wrote them, and so is the distance with ``settings.kl``.
 
     Raises :class:`TrainingError` as :func:`train_dpo` does, and for a response without an
     advantage.
