@@ -10,7 +10,7 @@ import pytest
 from phalanx.report import html, markdown
 from phalanx.report.facts import gather
 from phalanx.report.records import RunFacts
-from phalanx.report.rivals_views import figure_words, rival_sections
+from phalanx.report.rivals_views import figure_words, rival_notes, rival_sections
 from phalanx.report.terminal import status, summary
 from tests.report.test_renderers import printed
 from tests.scripts import command, write_pool, write_rows
@@ -94,6 +94,40 @@ def test_an_answer_together_is_compared_with_the_best_member(answered: RunFacts)
     assert overall.difference == pytest.approx(levels["debate"] - levels["ada"])
     assert overall.n == rival.levels[0].num_test
     assert rival.figures["questions"] == {0: 8}
+
+
+def test_the_mixture_of_evaluation_is_shown_and_tests_of_domains_are_adjusted(tmp_path) -> None:
+    more = """
+mixture: {{proposers: [ada, bob], aggregator: ada}}
+method: debate
+evaluate:
+  tasks: [{{name: sums, source: "{rows}", match: number, samples: 3, temperature: 1}}]
+  dev_share: 0.5
+  mixture: true
+"""
+    facts = run(tmp_path, more)
+    rival = facts.rival
+    assert [(one.name, one.together) for one in rival.levels][-2:] == [
+        ("debate", True), ("mixture", True),
+    ]  # fmt: skip
+    section = rival_sections(facts, rival)[0]
+    level, domain = section.tables
+    assert "together (mixture)" in [row[0] for row in level.rows]
+    assert f"{rival.levels[0].num_test} test items; {rival.levels[0].num_dev} others" in level.note
+    assert rival.levels[0].num_dev + rival.levels[0].num_test == 8
+    assert "flipped signs" in domain.note
+    assert domain.headers[-2:] == ("p", "Holm")
+    tested = [change for change in rival.over_best if change.domain]
+    assert all(change.adjusted is not None for change in tested)
+
+
+def test_demonstrations_of_judging_are_labels(trained: RunFacts) -> None:
+    assert "No label was used" in rival_notes(trained, trained.rival)[-1]
+    for method, section in (
+        ("self_rewarding", {"judge_seed": "seed.jsonl"}), ("spin", {}), ("preference_file", {}),
+    ):  # fmt: skip
+        facts = replace(trained, method=method, config={**trained.config, method: section})
+        assert "No label was used" not in rival_notes(facts, trained.rival)[-1]
 
 
 def test_without_dev_items_nobody_is_called_the_best(tmp_path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.config.uses import ANSWERING, trains
 from phalanx.identity import derive_seed
@@ -17,7 +18,7 @@ from phalanx.ledger.rows import together_key
 from phalanx.methods import METHODS
 from phalanx.report.moaa_facts import made_of
 from phalanx.report.records import Change
-from phalanx.report.scores import Table, compare, domain_mean, macro
+from phalanx.report.scores import Table, best_in, by_domain, domain_mean, macro
 from phalanx.statistics import Interval
 
 PAPERS = ("sparta", "moaa")
@@ -49,7 +50,10 @@ class MadeRows:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Mean over domains: of a member before the run, or of all ``together``. ``dev`` may lack."""
+    """Mean over domains: of a member before the run, or of those who answer ``together``.
+
+    ``dev`` is None where ``num_dev`` is 0.
+    """
 
     name: str
     together: bool
@@ -57,6 +61,7 @@ class Measured:
     test: float
     interval: Interval
     num_test: int
+    num_dev: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +139,18 @@ def _on_the_way(ledger: Ledger, together: str) -> dict[str, dict[int, float]]:
 def _levels(
     ledger: Ledger, config: Config, together: str
 ) -> tuple[tuple[Measured, ...], str, tuple[Change, ...]]:
-    """Everybody measured at the start, who of the members was best on dev items, and how all
-    together compare with that one on test items."""
+    """Everybody measured at the start (the mixture of ``evaluate.mixture``, too), who of the
+    members was best on dev items, and how all together compare with that one on test items."""
     if not ledger.count("evaluations"):
         return (), "", ()
     names = json.loads(ledger.get("pool_order") or "[]")
     table = Table(ledger, names)
-    members = [one for name in names if (one := _level(table, config, name, False))]
-    known = [one for one in members if one.dev is not None]
-    best = max(known, key=lambda one: one.dev or 0.0, default=None)
-    all_of_them = _level(table, config, together, True)
-    levels = (*members, *((all_of_them,) if all_of_them else ()))
-    if best is None or all_of_them is None:
-        return levels, best.name if best else "", ()
     first = table.iterations[0]
-    before, after = (table.of(first, name, "test") for name in (best.name, together))
-    changes = [
-        compare(table, together, domain, before, after, config.seed)
-        for domain in ("", *table.domains)
-    ]
-    return levels, best.name, tuple(change for change in changes if change is not None)
+    who = dict.fromkeys(names, False) | {together: True, MIXTURE: True}
+    levels = [one for name in who if (one := _level(table, config, name, who[name]))]
+    best = best_in(table, first)
+    before, after = (table.of(first, name, "test") for name in (best, together))
+    return tuple(levels), best, tuple(by_domain(table, together, before, after, config.seed))
 
 
 def _level(table: Table, config: Config, name: str, together: bool) -> Measured | None:
@@ -165,5 +162,11 @@ def _level(table: Table, config: Config, name: str, together: bool) -> Measured 
         test, table.domain, derive_seed("report", config.seed, name, first)
     )
     return Measured(
-        name, together, macro(dev, table.domain) if dev else None, level, interval, len(test)
+        name=name,
+        together=together,
+        dev=macro(dev, table.domain) if dev else None,
+        test=level,
+        interval=interval,
+        num_test=len(test),
+        num_dev=len(dev),
     )

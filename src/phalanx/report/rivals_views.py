@@ -34,14 +34,6 @@ _NOTHING = (
     "Warning: no row was kept, so nothing can be learned. Look at the reasons, and at the "
     "responses (phalanx export RUN responses)."
 )
-_LEARNED = {
-    "spin": "The reference answers of the instructions were learned from: this is supervised.",
-    "preference_file": "The labels of the file were learned from: this is not label-free.",
-}
-_LABEL_FREE = (
-    "No label was used for the training: reference answers, where instructions have them, serve "
-    "this report alone."
-)
 
 
 def rival_sections(facts: RunFacts, rival: RivalFacts) -> list[Section]:
@@ -74,7 +66,7 @@ def _result(rival: RivalFacts) -> Section:
             "Accuracy",
             ("who", "dev %", "test %", "95 %"),
             tuple(_level(one) for one in rival.levels),
-            f"Means over domains on {rival.levels[0].num_test} test items.",
+            _items(rival.levels[0]),
             left=(0,),
         )
     ]
@@ -82,13 +74,19 @@ def _result(rival: RivalFacts) -> Section:
         tables.append(
             TableView(
                 f"Together over {rival.best} alone, by domain",
-                ("domain", "items", "alone %", "together %", "points", "95 %", "p"),
+                ("domain", "items", "alone %", "together %", "points", "95 %", "p", "Holm"),
                 tuple(_domain(change) for change in domains),
-                "p: exact McNemar, not adjusted.",
+                "p: exact McNemar where every item is right or wrong, else of flipped signs. Holm "
+                "adjusts it over the domains.",
                 left=(0,),
             )
         )
     return Section("result", "Result", tuple(lines), tuple(tables))
+
+
+def _items(one: Measured) -> str:
+    dev = f"; {one.num_dev} others (dev) choose the best member" if one.num_dev else ""
+    return f"Means over domains on {one.num_test} test items{dev}."
 
 
 def _level(one: Measured) -> tuple[str, ...]:
@@ -101,7 +99,7 @@ def _domain(change: Change) -> tuple[str, ...]:
     return (
         change.domain, f"{change.n:,}", percent(change.before), percent(change.after),
         points(change.difference), points_span(change.interval, 0),
-        "–" if change.pvalue is None else p_value(change.pvalue),
+        *("–" if p is None else p_value(p) for p in (change.pvalue, change.adjusted)),
     )  # fmt: skip
 
 
@@ -197,7 +195,7 @@ def _value(value: float | None) -> str:
 
 def rival_headline(facts: RunFacts, rival: RivalFacts) -> list[dict[str, str]]:
     """Together and the best alone; of a method that trains, what was learned from."""
-    together = next((one for one in rival.levels if one.together), None)
+    together = next((one for one in rival.levels if one.name == facts.method), None)
     best = next((one for one in rival.levels if one.name == rival.best), None)
     items = [
         {
@@ -249,5 +247,21 @@ def rival_notes(facts: RunFacts, rival: RivalFacts) -> list[str]:
         "other seeds, and beside other methods at equal cost (phalanx compare)."
     )
     if not rival.answers and rival.kind != "none":
-        lines.append(_LEARNED.get(facts.method, _LABEL_FREE))
+        lines.append(_labels(facts))
     return lines
+
+
+def _labels(facts: RunFacts) -> str:
+    """Which labels, made by whoever is no member, were learned from."""
+    if facts.method == "spin":
+        return "The reference answers of the instructions were learned from: this is supervised."
+    if facts.method == "preference_file":
+        return "The labels of the file were learned from: this is not label-free."
+    if facts.config[facts.method].get("judge_seed"):
+        return (
+            "The demonstrations of judging of the file were learned from: this is not label-free."
+        )
+    return (
+        "No label was used for the training: reference answers, where instructions have them, "
+        "serve this report alone."
+    )

@@ -163,11 +163,11 @@ def _changes(table: Table, first: int, last: int, seed: int) -> list[Change]:
             before, after = (table.of(number, member, "test") for number in (first, last))
         else:
             before, after = (table.pool_mean(number, "test") for number in (first, last))
-        result += _by_domain(table, member, before, after, seed)
+        result += by_domain(table, member, before, after, seed)
     return result
 
 
-def _by_domain(table: Table, member: str, before: Scores, after: Scores, seed: int) -> list[Change]:
+def by_domain(table: Table, member: str, before: Scores, after: Scores, seed: int) -> list[Change]:
     """The mean over domains, then each domain; the tests of the domains adjusted together."""
     family = len({table.domain[item] for item in before if item in after})
     found = [
@@ -282,7 +282,11 @@ def best_on_dev(ledger: Ledger, names: Sequence[str], iteration: int = 0) -> str
 
     "" where none of them was measured on dev items.
     """
-    table = Table(ledger, names)
+    return best_in(Table(ledger, names), iteration)
+
+
+def best_in(table: Table, iteration: int = 0) -> str:
+    """:func:`best_on_dev` of a table that is read already."""
     means = {
         name: macro(scores, table.domain)
         for name in table.members
@@ -327,4 +331,4 @@ def _collective(
         )
         for number, weight in zip(iterations, weights, strict=True)
     )
-    return tuple(_by_domain(table, COLLECTIVE, before, after, seed))
+    return tuple(by_domain(table, COLLECTIVE, before, after, seed))
