@@ -77,7 +77,7 @@ def test_a_reward_model_gives_the_sigmoid_of_the_difference():
     assert one.wins == pytest.approx(expected, abs=1e-11)
     # One question whether it is a ranker, and one for each response.
     assert len(asked.requests) == 1 + 3
-    assert found.metrics["scores.asked"] == 3
+    assert found.said.metrics["scores.asked"] == 3
 
 
 def test_a_ranker_is_read_as_the_released_code_reads_it():
@@ -89,7 +89,7 @@ def test_a_ranker_is_read_as_the_released_code_reads_it():
     expected = 1 / (1 + numpy.exp(-numpy.subtract.outer(strength, strength)))
     assert numpy.array(found.preferred[0].beats) == pytest.approx(expected, abs=1e-11)
     assert found.preferred[0].wins == pytest.approx(expected.mean(axis=-1), abs=1e-11)
-    assert len(found.duels) == 3  # every pair, although reward.ranking may say knockout
+    assert len(found.said.duels) == 3  # every pair, although reward.ranking may say knockout
 
 
 def test_a_written_score_says_no_more_than_an_order():
@@ -125,7 +125,7 @@ def test_orders_that_disagree_are_half_a_win():
     rules = [{"when": ".", "reply": "[[A]]"}]
     found, _ = heard({"sampling": rules}, ["Seven", "Nine"], "pairwise")
     assert found.preferred[0].beats[0][1] == HALF
-    assert found.judgments[0].flipped
+    assert found.said.judgments[0].flipped
 
 
 def test_what_cannot_be_read_is_missing():
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_missing():
     found, _ = heard({"sampling": rules}, ["Seven", "Five", "Nine"])
     assert found.preferred[0].beats == ((0.5, 0.5, None), (0.5, 0.5, None), (None, None, 0.5))
     assert found.preferred[0].wins == (0.5, 0.5, None)
-    assert found.metrics["scores.unreadable"] == 1
+    assert found.said.metrics["scores.unreadable"] == 1
 
 
 def test_the_same_text_ties_with_itself_and_meets_no_judge():
@@ -193,7 +193,7 @@ def test_who_judges_some_groups_only():
     assert [set(one.ranked) for one in found.preferred] == [{"bob"}, {"ada"}]
     assert [one.wins for one in found.preferred] == [(0.75, 0.25)] * 2
     assert len(asked.phases) == 2
-    assert len({duel.id for duel in found.duels}) == 2
+    assert len({duel.id for duel in found.said.duels}) == 2
 
 
 def test_an_unknown_judge_is_named():
@@ -219,9 +219,10 @@ def matrices(draw, most=5, least=1):
 
 @given(matrices())
 def test_complete_matrices_average_to_one_half(beats):
-    wins = over_all(beats, [f"text {at}" for at in range(len(beats))])
+    wins = over_all(beats, [f"text {at}" for at in range(len(beats))], 0.5)
     for win, row in zip(wins, beats, strict=True):
-        assert (win is None) == (len([value for value in row if value is not None]) == 1)
+        known, others = len([value for value in row if value is not None]) - 1, len(beats) - 1
+        assert (win is None) == (known == 0 or 2 * known < others)
         assert win is None or 0 <= win <= 1
     if all(value is not None for row in beats for value in row) and len(beats) > 1:
         assert sum(wins) / len(wins) == pytest.approx(HALF)
@@ -238,6 +239,16 @@ def test_the_mean_of_judges_is_a_matrix_again(each, quorum):
         value, mirrored = beats[left][right], beats[right][left]
         assert (value is None) == (mirrored is None)
         assert value is None or value + mirrored == pytest.approx(1, abs=1e-9)
+
+
+def test_one_comparison_of_many_says_too_little():
+    beats = [[HALF] + [None] * 4 for _ in range(5)]
+    for at, row in enumerate(beats):
+        row[0], row[at] = None, HALF
+    beats[0][1], beats[1][0] = 1.0, 0.0
+    texts = ["Two.", "Three.", "Five.", "Seven.", ""]
+    assert over_all(beats, texts, 0.5) == (None,) * 5  # one of three others, the last failed
+    assert over_all(beats, texts, 1 / 3) == (0.75, 0.25, None, None, None)
 
 
 DISTRIBUTIONS = st.dictionaries(

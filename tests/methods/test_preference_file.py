@@ -14,7 +14,7 @@ from phalanx.export import rows_of
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align, stored_pairs
 from phalanx.methods import METHODS
-from phalanx.methods.preference_file import draw, given, run
+from phalanx.methods.preference_file import METHOD, given, run
 from phalanx.plan import check
 from phalanx.sources import instructions_of
 from phalanx.training.examples import pair_rows
@@ -46,7 +46,7 @@ def config(source, **changes) -> Config:
 
 def ran(source, number=1, **changes):
     settings, asked = config(source, **changes), Asked({})
-    items = draw(settings, instructions_of(settings).instructions, number)
+    items = METHOD.draw(settings, instructions_of(settings).instructions, number)
     begin = start(settings, ["ada", "bob"], items, number, given=given(settings, number))
     return asked, run(begin, asked, settings)
 

@@ -12,7 +12,7 @@ from phalanx.errors import JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.methods import METHODS
-from phalanx.methods.rejection_sampling import draw, run
+from phalanx.methods.rejection_sampling import METHOD, run
 from phalanx.types import Instruction
 from tests.methods.rivals import SMOKE, Asked, golden, start, told
 
@@ -36,7 +36,7 @@ def config(**changes) -> Config:
 
 def ran(script=SCRIPT, names=("ada", "bob"), number=1, roles=None, **changes):
     chosen = config(**changes)
-    begin = start(chosen, names, draw(chosen, ITEMS, number), number)
+    begin = start(chosen, names, METHOD.draw(chosen, ITEMS, number), number)
     members = tuple(
         replace(member, roles=(roles or {}).get(member.name, member.roles))
         for member in begin.members
@@ -93,8 +93,24 @@ def test_judges_have_one_voice_each():
         roles={"bob": judge, "cora": judge, "dan": judge},
         own={"instructions": 6, "samples": 12},
     )
-    # Borda shares: Seven (1 + 1/2 + 1/2) / 3, Nine (0 + 1 + 1) / 3: as good, so either is drawn.
-    assert {row.response for row in result.demonstrations} <= {"Seven.", "Nine."}
+    assert {row.response for row in result.demonstrations} == {"Nine."}
+
+
+def test_with_one_judge_the_highest_score_is_best():
+    """Seven is above Nine more often than not; Nine's expected score, 7, is higher all the same."""
+    rules = [
+        {"when": "Seven", "weights": {"6": 1}},
+        {"when": "Nine", "weights": {"5": 3, "10": 2}},
+        {"when": ".", "weights": {"1": 1}},
+    ]
+    _, result = ran(
+        script={"sampling": [WRITTEN], "options": rules},
+        names=["ada", "bob"],
+        roles={"bob": ("judge",)},
+        judge={"protocol": "expected"},
+        own={"instructions": 6, "samples": 12},
+    )
+    assert {row.response for row in result.demonstrations} == {"Nine."}
 
 
 def test_reasoning_is_neither_judged_nor_learned():

@@ -16,7 +16,7 @@ from phalanx.errors import ConfigError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align, stored_pairs
 from phalanx.methods import METHODS
-from phalanx.methods.sppo import _pair, draw, run
+from phalanx.methods.sppo import METHOD, _pair, run
 from phalanx.types import Failure, Instruction, Member, Response
 from tests.methods.rivals import SMOKE, Asked, golden, start, told
 
@@ -42,7 +42,7 @@ def config(**changes) -> Config:
 
 def ran(script=SCRIPT, names=("ada", "bob"), number=1, roles=None, **changes):
     chosen = config(**changes)
-    begin = start(chosen, names, draw(chosen, ITEMS, number), number)
+    begin = start(chosen, names, METHOD.draw(chosen, ITEMS, number), number)
     members = tuple(
         replace(member, roles=(roles or {}).get(member.name, member.roles))
         for member in begin.members

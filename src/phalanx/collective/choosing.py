@@ -3,7 +3,8 @@
 Two ways. :func:`choose` has judges compare every two answers and decide by ``aggregate``, which is
 for the answers of several members, each judged by whoever is in neither side. In :func:`by_voices`
 every judge ranks all answers and has one voice for its best, which is for several answers of one
-member, and costs a judge that scores each response no more than one request for each.
+member, to answer with (best of n) or to learn from (rejection sampling), and costs a judge that
+scores each response no more than one request for each.
 
 Nobody judges an answer of their own. Of equally good ones one is drawn by the seed.
 """
@@ -11,19 +12,19 @@ Nobody judges an answer of their own. Of equally good ones one is drawn by the s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 from phalanx.collective.conversation import transcript
-from phalanx.collective.council import distinct, writers
+from phalanx.collective.council import writers
 from phalanx.collective.hearing import heard_by
 from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.panel import decide
-from phalanx.collective.ranking import Candidate, Ranked
-from phalanx.collective.referee import MOA, rank_by
+from phalanx.collective.ranking import Candidate, Ranked, distinct
+from phalanx.collective.referee import MOA, Several, rank_by_each
 from phalanx.config.schema import Config
 from phalanx.identity import content_id, derive_seed, derived_random
 from phalanx.types import Ask, Duel, Instruction, Judgment, Member, Message, Outcome, Response
@@ -79,7 +80,7 @@ def choose(
 ) -> list[Chosen]:
     """The best candidate of each group; ``members`` are everybody there is at the start.
 
-    With ``judge.protocol: moa``, or one judge who is no candidate, :func:`rank_by` ranks them.
+    With ``judge.protocol: moa``, or one judge who is no candidate, that one ranks them.
     Otherwise every two are a duel before all judges who are in neither side of it, decided by
     ``aggregate``, and the largest share of duels won is best: judges of different severity count
     the same. Of equals one is drawn by the seed.
@@ -102,14 +103,11 @@ def _ranked(
     judge: str, groups: Sequence[Group], members: Sequence[Member], ask: Ask, config: Config
 ) -> list[Sequence[float | None]]:
     place = (config.seed, "best_of")
-    found = rank_by(judge, groups, members, ask, _every_pair(config), place=place)
-    return [one.scores for one in found.ranked]
-
-
-def _every_pair(config: Config) -> Config:
-    """A knockout finds the best alone: what it counts are the rounds won, byes among them."""
-    reward = config.reward.model_copy(update={"ranking": "round_robin"})
-    return config.model_copy(update={"reward": reward})
+    found = rank_by_each(groups, [[judge]] * len(groups), members, ask, config, place=place)
+    return [
+        ranked[judge].scores if ranked else [None] * len(candidates)
+        for (_, candidates), ranked in zip(groups, found.ranked, strict=True)
+    ]
 
 
 def _by_duels(
@@ -222,43 +220,36 @@ def _first_of(
 
 def by_voices(
     groups: Sequence[Group],
-    judges: Sequence[str],
+    judges: Collection[str],
     members: Sequence[Member],
     ask: Ask,
     config: Config,
     *,
     place: tuple,
-) -> list[Chosen]:
-    """The candidate of each group that most judges like best, judged by :func:`rank_by`.
+) -> tuple[list[Chosen], Several]:
+    """The candidate of each group that most judges like best, and what they said.
 
     ``judges`` are names of members, or ``moa`` for the panel of ``reward``; none of them is asked
     about a group with an answer of its own. Who likes several equally well shares its voice among
-    them. ``place`` is where in the work this happens, the run seed first. Raises ConfigError as
-    :func:`rank_by`.
+    them. Where fewer than the share ``judge.quorum`` of those asked have a voice there is no
+    verdict. ``place`` is where in the work this happens, the run seed first. Raises ConfigError as
+    :func:`rank_by_each`.
     """
-    config = _every_pair(config)
-    ranked: list[list[Ranked]] = [[] for _ in groups]
-    for judge in dict.fromkeys(judges):
-        mine = [
-            at
-            for at, (_, candidates) in enumerate(groups)
-            if len(distinct(candidates)) > 1
-            and judge not in {one.name.partition("#")[0] for one in candidates}
-        ]
-        some = [groups[at] for at in mine]
-        found = rank_by(judge, some, members, ask, config, place=place) if some else None
-        for at, one in zip(mine, found.ranked if found else (), strict=True):
-            ranked[at].append(one)
-    return [
-        _loudest(instruction, candidates, mine, place)
-        for (instruction, candidates), mine in zip(groups, ranked, strict=True)
+    own = [{one.name.partition("#")[0] for one in candidates} for _, candidates in groups]
+    others = [[judge for judge in judges if judge not in mine] for mine in own]
+    said = rank_by_each(groups, others, members, ask, config, place=place)
+    chosen = [
+        _loudest(instruction, candidates, [*ranked.values()], config.judge.quorum, place)
+        for (instruction, candidates), ranked in zip(groups, said.ranked, strict=True)
     ]
+    return chosen, said
 
 
 def _loudest(
     instruction: Instruction,
     candidates: Sequence[Candidate],
     ranked: Sequence[Ranked],
+    quorum: float,
     place: tuple,
 ) -> Chosen:
     options = distinct(candidates)
@@ -270,6 +261,7 @@ def _loudest(
         silent += not top
         for at in top:
             voices[at] += Fraction(1, len(top))
-    scores = [voices[at] if voices else None for at in range(len(candidates))]
+    enough = voices and len(ranked) - silent >= quorum * len(ranked) - 1e-12
+    scores = [voices[at] if enough else None for at in range(len(candidates))]
     chosen = _first_of(instruction, candidates, scores, *place)
     return replace(chosen, num_voices=len(ranked) - silent, num_silent=silent)

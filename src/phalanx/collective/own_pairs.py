@@ -7,13 +7,12 @@ and the requests of every judgment that went into them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.collective.aggregation import outcome
 from phalanx.collective.length_control import best_and_worst, length_controlled
-from phalanx.collective.preference import keep_and_weigh, make_pair
+from phalanx.collective.preference import keep_and_weigh, make_pair, pair_counts
 from phalanx.collective.samples import Place
 from phalanx.collective.self_judging import TEMPLATE, Judged, OwnJudgments
 from phalanx.collective.templates import imitates_verdict
@@ -171,15 +170,6 @@ def own_metrics(judged: Sequence[Judged], pairs: Sequence[PreferencePair]) -> di
         **_mean("mean_length_chosen", [len(pair.chosen) for pair in kept]),
         **_mean("mean_length_rejected", [len(pair.rejected) for pair in kept]),
         **pair_counts(pairs),
-    }
-
-
-def pair_counts(pairs: Sequence[PreferencePair]) -> dict[str, float]:
-    """How many pairs are kept, and how many are dropped for each reason."""
-    drops = Counter(pair.drop for pair in pairs if pair.drop)
-    return {
-        "num_pairs": len(pairs) - drops.total(),
-        **{f"num_dropped.{reason}": count for reason, count in sorted(drops.items())},
     }
 
 

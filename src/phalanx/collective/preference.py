@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -113,6 +114,15 @@ def make_pairs(
         for duel in duels
     ]
     return keep_and_weigh(pairs, settings)
+
+
+def pair_counts(pairs: Sequence[PreferencePair]) -> dict[str, float]:
+    """How many pairs are kept, and how many are dropped for each reason."""
+    drops = Counter(pair.drop for pair in pairs if pair.drop)
+    return {
+        "num_pairs": len(pairs) - drops.total(),
+        **{f"num_dropped.{reason}": count for reason, count in sorted(drops.items())},
+    }
 
 
 def chosen_alone(pair: PreferencePair) -> Demonstration:

@@ -43,6 +43,25 @@ class Candidate:
         return not self.failed and bool(self.text.strip())
 
 
+def twins(candidates: Sequence[Candidate], but: Sequence[bool] = ()) -> tuple[int | None, ...]:
+    """For each candidate the position of the first with the same text; None for one that is not
+    usable, or that ``but`` leaves out.
+
+    >>> twins([Candidate("a#1", "Two."), Candidate("a#2", ""), Candidate("a#3", "Two. ")])
+    (0, None, 0)
+    """
+    first: dict[str, int] = {}
+    return tuple(
+        first.setdefault(one.text.strip(), at) if one.usable and not (but and but[at]) else None
+        for at, one in enumerate(candidates)
+    )
+
+
+def distinct(candidates: Sequence[Candidate]) -> list[int]:
+    """The position of the first candidate with each usable text."""
+    return [at for at, twin in enumerate(twins(candidates)) if at == twin]
+
+
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """The candidates of one instruction: ``best`` and ``worst`` are positions.
@@ -94,7 +113,7 @@ def tournament(kind: str, count: int, rng: random.Random) -> Tournament:
     >>> games = tournament("round_robin", 3, random.Random(0))
     >>> games.tell({(0, 1): "left", (0, 2): "tie", (1, 2): "right"})
     >>> games.placing()
-    Placing(scores=(1.5, 0.0, 1.5), best=None, worst=None, reason='tie')
+    Placing(scores=(1.5, 0.0, 1.5), best=0, worst=1, reason='')
     """
     return Knockout(count, rng) if kind == "knockout" else RoundRobin(count)
 

@@ -8,8 +8,10 @@ A member may rank responses of its own where the user has it do so: candidates h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from phalanx.collective.aggregation import outcome
 from phalanx.collective.comparing import (
@@ -30,6 +32,7 @@ from phalanx.collective.ranking import (
     Ranked,
     Tournament,
     Verdict,
+    distinct,
     tournament,
 )
 from phalanx.config.mixing import MOA, named
@@ -47,7 +50,7 @@ from phalanx.types import (
     Response,
 )
 
-__all__ = ["MOA", "RANKER", "Candidate", "Ranked", "Rankings", "rank_by"]
+__all__ = ["MOA", "RANKER", "Candidate", "Ranked", "Rankings", "Several", "rank_by", "rank_by_each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,72 @@ def _settings(judge: Member, settings: JudgeSettings) -> JudgeSettings:
     return settings
 
 
+# Several judges ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What several judges say: ``ranked`` has, of each group in the order given, the rankings by
+    its judges' names; ``by_judge`` the duels behind them."""
+
+    ranked: tuple[dict[str, Ranked], ...]
+    by_judge: dict[str, Rankings]
+
+    @property
+    def duels(self) -> tuple[Duel, ...]:
+        return tuple(chain.from_iterable(one.duels for one in self.by_judge.values()))
+
+    @property
+    def judgments(self) -> tuple[Judgment, ...]:
+        return tuple(chain.from_iterable(one.judgments for one in self.by_judge.values()))
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return tuple(chain.from_iterable(one.outcomes for one in self.by_judge.values()))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The sums over the judges."""
+        counts: Counter[str] = Counter()
+        for one in self.by_judge.values():
+            counts.update(one.metrics)
+        return dict(counts)
+
+
+def rank_by_each(
+    groups: Sequence[tuple[Instruction, Sequence[Candidate]]],
+    judges: Sequence[Sequence[str]],
+    members: Sequence[Member],
+    ask: Ask,
+    config: Config,
+    *,
+    place: Place,
+) -> Several:
+    """Each group by each of its own ``judges``, one judge after the other in the order of the pool.
+
+    Pairwise judges and rankers see every pair, whatever ``reward.ranking`` says: a knockout finds
+    the best alone, and what it counts are the rounds won, byes among them. Nobody is asked about a
+    group without two texts that differ. Raises as :func:`rank_by`.
+    """
+    reward = config.reward.model_copy(update={"ranking": "round_robin"})
+    config = config.model_copy(update={"reward": reward})
+    known = [member.name for member in members]
+    wanted = sorted(
+        dict.fromkeys(chain.from_iterable(judges)),
+        key=lambda name: known.index(name) if name in known else len(known),
+    )
+    differ = [len(distinct(candidates)) > 1 for _, candidates in groups]
+    by_judge: dict[str, Rankings] = {}
+    ranked: list[dict[str, Ranked]] = [{} for _ in groups]
+    for judge in wanted:
+        mine = [at for at, some in enumerate(judges) if judge in some and differ[at]]
+        found = rank_by(judge, [groups[at] for at in mine], members, ask, config, place=place)
+        by_judge[judge] = found
+        for at, one in zip(mine, found.ranked, strict=True):
+            ranked[at][judge] = one
+    return Several(tuple(ranked), by_judge)
+
+
 # The group ---------------------------------------------------------------------------------------
 
 
@@ -135,11 +204,7 @@ class _Group:
                 f"candidates of instruction {instruction.id!r} share a name: {', '.join(names)}; "
                 "give each its own, such as ada#1 and ada#2"
             )
-        first: dict[str, int] = {}
-        for position, candidate in enumerate(candidates):
-            if candidate.usable:
-                first.setdefault(candidate.text.strip(), position)
-        return _Group(instruction, tuple(candidates), tuple(first.values()))
+        return _Group(instruction, tuple(candidates), tuple(distinct(candidates)))
 
     def reason(self) -> str:
         """Why there is nothing to compare, or ""."""

@@ -11,7 +11,7 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.collective.ranking import Candidate
 from phalanx.config.base import Writes
 from phalanx.errors import JudgmentError
-from phalanx.types import Ask, Instruction, Member, Message, Response
+from phalanx.types import Ask, Duel, Instruction, Member, Message, Response
 
 Place = tuple
 
@@ -86,6 +86,20 @@ def sampling_metrics(sampled: Sequence[Samples]) -> dict[str, float]:
         "num_samples_failed": sum(bool(candidate.failed) for candidate in candidates),
         "num_samples_empty": sum(not c.failed and not c.usable for c in candidates),
         "num_samples_truncated": sum(candidate.truncated for candidate in candidates),
+    }
+
+
+def responses_in(duels: Sequence[Duel], sampled: Sequence[Samples]) -> dict[tuple[str, str], str]:
+    """(duel, contestant) -> the request that wrote it, of duels between samples."""
+    written = {
+        (one.instruction.id, name): response.request_id
+        for one in sampled
+        for name, response in zip(one.names, one.responses, strict=True)
+    }
+    return {
+        (duel.id, name): written[duel.instruction.id, name]
+        for duel in duels
+        for name in duel.contestants
     }
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace as changed
 from phalanx.collective import ownwords as own
 from phalanx.collective.judging import read_written
 from phalanx.collective.mixture import answer_request
-from phalanx.collective.ranking import Candidate
+from phalanx.collective.ranking import twins
 from phalanx.collective.reading import ScoreReading
 from phalanx.collective.samples import Place, Samples
 from phalanx.collective.scorenumber import number_at
@@ -159,35 +159,23 @@ def judge_own(
     owed: list[tuple[Samples, tuple[int | None, ...], dict[int, str]]] = []
     requests: list[Request] = []
     for one in sampled:
-        twins = _twins(one.candidates, whole_only)
-        distinct = [at for at, twin in enumerate(twins) if at == twin]
+        twin = twins(one.candidates, [whole_only and c.truncated for c in one.candidates])
+        distinct = [at for at, first in enumerate(twin) if at == first]
         prompts: dict[int, str] = {}
         for at in distinct if len(distinct) > 1 else ():
             answer = one.candidates[at].text
             prompts[at] = _prompt(text, one, at, answer, place)
             requests += _requests(one, at, prompts[at], answer, times, settings, place)
-        owed.append((one, twins, prompts))
+        owed.append((one, twin, prompts))
     replies = iter(ask("judge", requests) if requests else ())
     found = []
-    for one, twins, prompts in owed:
+    for one, twin, prompts in owed:
         said = {
             at: _read(prompt, [next(replies) for _ in range(times)], quorum)
             for at, prompt in prompts.items()
         }
-        found.append(Judged(one, said, twins))
+        found.append(Judged(one, said, twin))
     return found
-
-
-def _twins(candidates: Sequence[Candidate], whole_only: bool) -> tuple[int | None, ...]:
-    first: dict[str, int] = {}
-    twins: list[int | None] = []
-    for at, candidate in enumerate(candidates):
-        answer = candidate.text.strip() if candidate.usable else ""
-        if not answer or (whole_only and candidate.truncated):
-            twins.append(None)
-        else:
-            twins.append(first.setdefault(answer, at))
-    return tuple(twins)
 
 
 def _prompt(template: str, one: Samples, at: int, answer: str, place: Place) -> str:

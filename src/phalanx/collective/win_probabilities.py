@@ -14,24 +14,23 @@ the judge:
   above one drawn for the other, and half of the chance that the two are equal.
 
 Only the first is published. Several judges: the mean of those that can be read, where they are the
-``judge.quorum`` of those asked. What cannot be read is missing: never a number, never one half.
+``judge.quorum`` of those asked; and a response has a probability where its comparisons with such a
+share of the other texts are known. What cannot be read is missing: never a number, never one half.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 from phalanx.collective.comparing import RANKER
-from phalanx.collective.council import distinct
-from phalanx.collective.ranking import Candidate, Ranked
-from phalanx.collective.referee import Rankings, rank_by
+from phalanx.collective.ranking import Candidate, Ranked, twins
+from phalanx.collective.referee import Rankings, Several, rank_by_each
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.types import Ask, Duel, Instruction, Judgment, Member, Outcome, Response
+from phalanx.types import Ask, Instruction, Judgment, Member, Response
 
 Beats = tuple[tuple[float | None, ...], ...]
 """``beats[i][j]`` is the probability that response i is preferred to j: 1/2 where the texts are the
@@ -49,11 +48,6 @@ class Contested:
     candidates: tuple[Candidate, ...]
     judges: tuple[str, ...]
 
-    @property
-    def differ(self) -> bool:
-        """Whether there are two texts to compare; otherwise nobody is asked."""
-        return len(distinct(self.candidates)) > 1
-
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
@@ -67,13 +61,10 @@ class Preferred:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was preferred, in the order given, and the rows behind it."""
+    """What was preferred, in the order given, and what was said of it."""
 
     preferred: tuple[Preferred, ...]
-    duels: tuple[Duel, ...] = ()
-    judgments: tuple[Judgment, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-    metrics: dict[str, float] = field(default_factory=dict)
+    said: Several
 
 
 def hear_all(
@@ -84,43 +75,27 @@ def hear_all(
     *,
     place: tuple,
 ) -> Heard:
-    """Every judge on all that it is to judge, one after the other in the order of the pool.
-
-    Pairwise judges and rankers see every pair. Raises ConfigError as
-    :func:`phalanx.collective.referee.rank_by` does.
-    """
-    wanted = {name for one in contested for name in one.judges}
-    reward = config.reward.model_copy(update={"ranking": "round_robin"})
-    every_pair = config.model_copy(update={"reward": reward})
-    found: dict[str, Rankings] = {}
-    by_judge: list[dict[str, Ranked]] = [{} for _ in contested]
-    unknown = sorted(wanted - {member.name for member in members})
-    for judge in [*(member.name for member in members if member.name in wanted), *unknown]:
-        places = [at for at, one in enumerate(contested) if judge in one.judges and one.differ]
-        groups = [(contested[at].instruction, contested[at].candidates) for at in places]
-        found[judge] = rank_by(judge, groups, members, ask, every_pair, place=place)
-        for at, ranked in zip(places, found[judge].ranked, strict=True):
-            by_judge[at][judge] = ranked
-    verdicts = {judge: _by_pair(rankings) for judge, rankings in found.items()}
-    preferred = []
-    for one, mine in zip(contested, by_judge, strict=True):
+    """Every judge on all that it is to judge, by :func:`phalanx.collective.referee.rank_by_each`,
+    and the probabilities that follow. Raises ConfigError as that does."""
+    several = rank_by_each(
+        [(one.instruction, one.candidates) for one in contested],
+        [one.judges for one in contested],
+        members,
+        ask,
+        config,
+        place=place,
+    )
+    verdicts = {judge: _by_pair(rankings) for judge, rankings in several.by_judge.items()}
+    quorum, preferred = config.judge.quorum, []
+    for one, mine in zip(contested, several.ranked, strict=True):
         each = [
-            judge_beats(ranked, verdicts[judge], found[judge].said)
+            judge_beats(ranked, verdicts[judge], several.by_judge[judge].said)
             for judge, ranked in mine.items()
         ]
-        beats = mean_beats(each, config.judge.quorum) or _nothing(len(one.candidates))
-        texts = [candidate.text.strip() for candidate in one.candidates]
-        preferred.append(Preferred(over_all(beats, texts), beats, mine))
-    counts: Counter[str] = Counter()
-    for rankings in found.values():
-        counts.update(rankings.metrics)
-    return Heard(
-        preferred=tuple(preferred),
-        duels=tuple(duel for rankings in found.values() for duel in rankings.duels),
-        judgments=tuple(one for rankings in found.values() for one in rankings.judgments),
-        outcomes=tuple(one for rankings in found.values() for one in rankings.outcomes),
-        metrics=dict(counts),
-    )
+        beats = mean_beats(each, quorum) or _nothing(len(one.candidates))
+        texts = [c.text.strip() if c.usable else "" for c in one.candidates]
+        preferred.append(Preferred(over_all(beats, texts, quorum), beats, mine))
+    return Heard(tuple(preferred), several)
 
 
 def _nothing(size: int) -> Beats:
@@ -164,10 +139,9 @@ def judge_beats(ranked: Ranked, verdicts: Pairs, said: Mapping[tuple[str, str], 
     ``said`` has the replies of a judge that scores each response alone.
     """
     candidates = ranked.candidates
-    texts = distinct(candidates)
-    first = {candidates[at].text.strip(): at for at in texts}
+    twin = twins(candidates)
+    texts = [at for at, first in enumerate(twin) if at == first]
     known = _known(ranked, texts, verdicts, said)
-    twin = [first[c.text.strip()] if c.usable else None for c in candidates]
 
     def beats(left: int | None, right: int | None) -> float | None:
         if left is None or right is None:
@@ -316,19 +290,21 @@ def mean_beats(each: Sequence[Beats], quorum: float) -> Beats:
     return tuple(tuple(mean(left, right) for right in size) for left in size)
 
 
-def over_all(beats: Beats, texts: Sequence[str]) -> tuple[float | None, ...]:
+def over_all(beats: Beats, texts: Sequence[str], quorum: float) -> tuple[float | None, ...]:
     """P(i beats the policy) of each response: the mean of its row, itself at one half included.
 
-    None for a response that was compared with no other text; ``texts`` are those of the responses.
+    ``texts`` are those of the responses, "" where there is none. None for a response of which the
+    comparison with fewer than the share ``quorum`` of the responses with another text is known, or
+    with none: the fewer they are, the more extreme their mean.
 
-    >>> over_all(((0.5, 1.0), (0.0, 0.5)), ("yes", "no"))
+    >>> over_all(((0.5, 1.0), (0.0, 0.5)), ("yes", "no"), 0.5)
     (0.75, 0.25)
     """
     wins: list[float | None] = []
     for row, text in zip(beats, texts, strict=True):
         values = [value for value in row if value is not None]
-        compared = any(
-            value is not None and other != text for value, other in zip(row, texts, strict=True)
-        )
-        wins.append(round(math.fsum(values) / len(values), DIGITS) if compared else None)
+        others = [value for value, other in zip(row, texts, strict=True) if other not in ("", text)]
+        known = len(others) - others.count(None)
+        enough = known and known >= quorum * len(others) - 1e-12
+        wins.append(round(math.fsum(values) / len(values), DIGITS) if enough else None)
     return tuple(wins)

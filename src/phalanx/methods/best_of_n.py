@@ -7,7 +7,8 @@ It assumes a judge that tells the better answer of two by the same writer.
 What is ours: the answerer is the best of the pool on the dev items before the run, unless
 ``best_of_n.member`` names one. ``best_of_n.judge`` is a reward model, or a member that judges by
 ``judge.protocol``; with none, every judge but the answerer ranks all answers and has one voice for
-the one that it likes best (with ``judge.protocol: moa`` the panel of ``reward`` is the one judge).
+the one that it likes best, and ``judge.quorum`` of them must have one (with ``judge.protocol: moa``
+the panel of ``reward`` is the one judge).
 Answers of the same words are one. Judges that compare see every pair, so 2 x n (n - 1) / 2 requests
 a question each; those that score (``rubric``, ``expected``, ``likelihood``, reward models) n.
 """
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 
 from phalanx import pool
 from phalanx.collective.choosing import by_voices, candidate, shown_to_judges
-from phalanx.config.mixing import MOA
+from phalanx.config.mixing import choosers_of, panel_chooses
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.methods.answering import first_answers, no_longer, num_failed, one_member
@@ -39,11 +40,15 @@ def answer(
     """See :class:`phalanx.methods.Answer`. Raises ConfigError where nobody can choose."""
     settings = config.best_of_n
     member = one_member(settings.member, best, members, "best_of_n.member")
-    judges = judges_for(config, member.name, members)
+    every = [judge.name for judge in pool.judges(members)]
+    judges = choosers_of(config, member.name, every)
     if not judges:
+        panel = "on the panel of reward" if panel_chooses(config) else ""
+        asked = panel or settings.judge or ", ".join(every) or "nobody"
         raise ConfigError(
             f"best_of_n: nobody can choose among the answers of {member.name}, since nobody judges "
-            "an answer of their own; give another member the role judge, or name best_of_n.judge"
+            f"an answer of their own (who judges: {asked}); name another judge, or another member "
+            "in best_of_n.member"
         )
     sample = no_longer(settings.sample, want)
     sampled = first_answers(questions, [member], sample, ask, place=place, samples=settings.samples)
@@ -58,7 +63,7 @@ def answer(
     def ask_judges(phase: str, requests: Sequence[Request]) -> list[Response]:
         return ask(f"evaluate {phase}", requests)
 
-    chosen = by_voices(
+    chosen, _ = by_voices(
         groups, judges, members, ask_judges, config, place=(config.seed, *place, "best_of_n")
     )
     reached = []
@@ -69,15 +74,6 @@ def answer(
         else:
             reached.append(Reached(replies[one.at], member.name, counts=counts))
     return reached
-
-
-def judges_for(config: Config, answerer: str, members: Sequence[Member]) -> list[str]:
-    """Names of those that choose: see the top of this file."""
-    if config.best_of_n.judge:
-        return [config.best_of_n.judge] if config.best_of_n.judge != answerer else []
-    if config.judge.protocol == MOA:
-        return [MOA]
-    return [judge.name for judge in pool.judges(members) if judge.name != answerer]
 
 
 METHOD = Method(

@@ -26,14 +26,12 @@ from phalanx.collective.samples import Samples, sample_own, sampling_metrics
 from phalanx.config.schema import Config
 from phalanx.identity import content_id
 from phalanx.methods.demonstrations import refuse_nothing, row_counts
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
 from phalanx.tasks.comparing import Reader, Same, reader_of
 from phalanx.types import (
     Ask,
     Demonstration,
-    Instruction,
     Iteration,
     IterationResult,
     Member,
@@ -41,14 +39,6 @@ from phalanx.types import (
 )
 
 SETTING = "consensus_grpo.truncated"
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
-    count = min(config.consensus_grpo.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -191,6 +181,6 @@ METHOD = Method(
     paper="RLCCF: label-free co-training by collective consensus, arXiv 2508.12338",
     kind="several",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )

@@ -29,23 +29,15 @@ from phalanx.collective.meta_judging import (
     judgment_pairs,
     meta_metrics,
 )
-from phalanx.collective.own_pairs import own_pairs, pair_counts
+from phalanx.collective.own_pairs import own_pairs
+from phalanx.collective.preference import pair_counts
 from phalanx.collective.samples import answers_alone, sample_own
 from phalanx.collective.self_judging import Judged, judge_own
 from phalanx.config.schema import Config
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.methods.self_rewarding import of_own_pairs
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
-from phalanx.types import Ask, Instruction, Iteration, IterationResult
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
-    count = min(config.meta_rewarding.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
+from phalanx.types import Ask, Iteration, IterationResult
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -113,6 +105,6 @@ METHOD = Method(
     paper="Meta-Rewarding Language Models, arXiv 2407.19594",
     kind="single",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )

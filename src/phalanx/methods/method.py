@@ -8,6 +8,8 @@ from operator import eq
 from typing import Literal, Protocol
 
 from phalanx.config.schema import Config
+from phalanx.config.uses import wanted_of
+from phalanx.sources import fresh_sample
 from phalanx.types import (
     Ask,
     Demonstration,
@@ -95,3 +97,15 @@ class Method:
     lesson: Callable[[Config, int, str], Lesson] | None = None
     answer: Answer | None = None
     given: Callable[[Config, int], tuple[Demonstration | PreferencePair, ...]] | None = None
+
+
+def fresh(
+    config: Config, instructions: Sequence[Instruction], number: int
+) -> tuple[Instruction, ...]:
+    """As many fresh instructions as the method's section asks for; all of them, each once, where
+    there are fewer."""
+    wanted = wanted_of(config, number)
+    if wanted is None:
+        raise ValueError(f"{config.method} asks for no instructions")
+    count = min(wanted[1], len(instructions))
+    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)

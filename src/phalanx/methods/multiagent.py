@@ -37,9 +37,8 @@ from phalanx.config.mixing import critics_of, debaters_of, named
 from phalanx.config.schema import Config, MultiagentSettings
 from phalanx.identity import derived_random
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
 from phalanx.tasks.comparing import reader_of
 from phalanx.types import (
     Ask,
@@ -55,14 +54,6 @@ from phalanx.types import (
 GENERATOR, CRITIC = "generator", "critic"
 CORRECTED, KEPT = "corrected", "kept"
 """What a revision of a critic did to its first answer: both end with the majority's answer."""
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
-    count = min(config.multiagent.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -278,6 +269,6 @@ METHOD = Method(
     paper="Multiagent Finetuning, arXiv 2501.05707",
     kind="several",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )

@@ -15,20 +15,17 @@ before a model loads.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
-from phalanx.collective.preference import keep_and_weigh, make_pair
+from phalanx.collective.preference import keep_and_weigh, make_pair, pair_counts
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id
-from phalanx.methods.method import Method
-from phalanx.sources import fresh_sample, preferences_from
+from phalanx.methods.method import Method, fresh
+from phalanx.sources import preferences_from
 from phalanx.types import (
     Ask,
     Duel,
-    Instruction,
     Iteration,
     IterationResult,
     Outcome,
@@ -40,14 +37,6 @@ from phalanx.types import (
 def given(config: Config, number: int) -> tuple[PreferencePair, ...]:
     """All pairs of the file; those of the iteration are about its instructions."""
     return preferences_from(config.preference_file).pairs
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    """A fresh part of the prompts: there is one for every pair."""
-    count = min(config.preference_file.pairs, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -68,15 +57,11 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     place = (iteration.seed, iteration.number)
     made = [_pair(known[one.id], config, place) for one in iteration.instructions]
     pairs = keep_and_weigh(made, config.pairs)
-    dropped = Counter(f"num_dropped.{pair.drop}" for pair in pairs if pair.drop)
     return IterationResult(
         standings=iteration.standings,
         reliability=iteration.reliability,
         pairs=tuple(pairs),
-        metrics={
-            "num_pairs": sum(not pair.drop for pair in pairs),
-            **dict(sorted(dropped.items())),
-        },
+        metrics=pair_counts(pairs),
         faded=iteration.faded,
     )
 
@@ -93,7 +78,7 @@ METHOD = Method(
     paper="DPO, arXiv 2305.18290; SimPO, arXiv 2405.14734; ORPO, arXiv 2403.07691",
     kind="single",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
     given=given,
 )

@@ -4,9 +4,9 @@ Every learner writes n responses to each instruction. A reward model, or judges,
 them, which the learner then learns by supervised fine-tuning (section ``sft``).
 
 Assumes a judge that knows better than the learner writes. With one judge the best response is the
-one with the highest score; with several the one that is most probably preferred to the others, in
-the mean over the judges (:mod:`phalanx.collective.win_probabilities`), each with one voice. Of
-several that are best alike one is drawn. Nobody judges an answer of their own.
+one with the highest score; with several the one that most of them score highest, each with one
+voice, as in best of n (:func:`phalanx.collective.choosing.by_voices`). Of several that are best
+alike one is drawn. Nobody judges an answer of their own.
 
 Deviations: the papers take a reward model that was trained on people's labels, or check the final
 answer against the right one; here any judge of the pool can choose. Llama 2 samples at several
@@ -19,30 +19,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from phalanx.collective.choosing import by_voices
 from phalanx.collective.conversation import Answer
 from phalanx.collective.panel import judging_metrics
-from phalanx.collective.samples import Samples, answers_alone, sample_own, sampling_metrics
-from phalanx.collective.win_probabilities import (
-    Contested,
-    Heard,
-    Preferred,
-    hear_all,
-    judges_for,
+from phalanx.collective.referee import Several
+from phalanx.collective.samples import (
+    Samples,
+    answers_alone,
+    responses_in,
+    sample_own,
+    sampling_metrics,
 )
+from phalanx.collective.win_probabilities import judges_for
 from phalanx.config.schema import Config
-from phalanx.identity import derived_random
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
-from phalanx.types import Ask, Demonstration, Instruction, Iteration, IterationResult
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    count = min(config.rejection_sampling.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
+from phalanx.types import Ask, Demonstration, Iteration, IterationResult
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -54,21 +47,21 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     """Responses, who is best of them, and a demonstration for each group."""
     place = (iteration.seed, iteration.number)
     own, settings = learners(iteration.members), config.rejection_sampling
-    judges = {one.name: judges_for(one.name, settings.judge, iteration.members) for one in own}
+    judges = {
+        name for one in own for name in judges_for(one.name, settings.judge, iteration.members)
+    }
     sampled = answers_alone(
         sample_own(own, iteration.instructions, settings.sample, settings.samples, ask, place=place)
     )
     competing = [_competing(one, settings.truncated) for one in sampled]
-    contested = [
-        Contested(
-            one.instruction, tuple(one.candidates[at] for at in some), judges[one.member.name]
-        )
+    groups = [
+        (one.instruction, [one.candidates[at] for at in some])
         for one, some in zip(sampled, competing, strict=True)
     ]
-    heard = hear_all(contested, iteration.members, ask, config, place=place)
+    chosen, said = by_voices(groups, judges, iteration.members, ask, config, place=place)
     best = [
-        _best(one, some, preferred, place)
-        for one, some, preferred in zip(sampled, competing, heard.preferred, strict=True)
+        None if one.at is None else some[one.at]
+        for one, some in zip(chosen, competing, strict=True)
     ]
     rows = [
         _row(one, some, at, settings.truncated)
@@ -78,28 +71,19 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     for name in names:
         mine = [row for row in rows if row.builder == name]
         refuse_nothing(name, mine, "rejection_sampling.truncated", only_failed=True)
-    written = {
-        (one.instruction.id, name): response.request_id
-        for one in sampled
-        for name, response in zip(one.names, one.responses, strict=True)
-    }
     return IterationResult(
-        duels=heard.duels,
-        responses={
-            (duel.id, name): written[duel.instruction.id, name]
-            for duel in heard.duels
-            for name in duel.contestants
-        },
-        judgments=heard.judgments,
-        outcomes=heard.outcomes,
+        duels=said.duels,
+        responses=responses_in(said.duels, sampled),
+        judgments=said.judgments,
+        outcomes=said.outcomes,
         standings=iteration.standings,
         reliability=iteration.reliability,
         demonstrations=tuple(row for name in names for row in rows if row.builder == name),
         metrics={
-            **judging_metrics(heard.judgments, heard.outcomes),
-            **heard.metrics,
+            **judging_metrics(said.judgments, said.outcomes),
+            **said.metrics,
             **sampling_metrics(sampled),
-            **_score_metrics(heard, competing, best),
+            **_score_metrics(said, competing, best),
             "num_demonstrations": sum(not row.drop for row in rows),
             **dict(sorted(row_counts(names, rows).items())),
         },
@@ -117,20 +101,6 @@ def _competing(one: Samples, truncated: str) -> list[int]:
     ]
 
 
-def _best(one: Samples, competing: Sequence[int], preferred: Preferred, place: tuple) -> int | None:
-    """The position of the best response; None where there is none, or judges have not said."""
-    if not competing:
-        return None
-    rng = derived_random("rejection_sampling", *place, one.member.name, one.instruction.id)
-    if len({one.candidates[at].text.strip() for at in competing}) == 1:
-        return rng.choice(list(competing))
-    wins = {at: win for at, win in zip(competing, preferred.wins, strict=True) if win is not None}
-    if not wins:
-        return None
-    high = max(wins.values())
-    return rng.choice([at for at, win in wins.items() if win == high])
-
-
 def _row(one: Samples, competing: Sequence[int], best: int | None, truncated: str) -> Demonstration:
     """The best response to learn, or one that stands for the group, with the reason why not."""
     answers = [Answer.of(response, one.member.name) for response in one.responses]
@@ -143,16 +113,16 @@ def _row(one: Samples, competing: Sequence[int], best: int | None, truncated: st
 
 
 def _score_metrics(
-    heard: Heard, competing: Sequence[Sequence[int]], best: Sequence[int | None]
+    said: Several, competing: Sequence[Sequence[int]], best: Sequence[int | None]
 ) -> dict[str, float]:
     """Of each judge, on its own scale: the mean score of all responses, and of the best ones."""
     every: dict[str, list[float]] = {}
     top: dict[str, list[float]] = {}
-    for preferred, some, at in zip(heard.preferred, competing, best, strict=True):
+    for ranked, some, at in zip(said.ranked, competing, best, strict=True):
         if at is None:
             continue
-        for judge, ranked in preferred.ranked.items():
-            scores = dict(zip(some, ranked.scores, strict=True))
+        for judge, one in ranked.items():
+            scores = dict(zip(some, one.scores, strict=True))
             if (high := scores[at]) is not None:
                 every.setdefault(judge, []).extend(s for s in scores.values() if s is not None)
                 top.setdefault(judge, []).append(high)
@@ -168,6 +138,6 @@ METHOD = Method(
     paper="Rejection-sampling fine-tuning, arXiv 2308.01825; Llama 2, arXiv 2307.09288",
     kind="single",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )

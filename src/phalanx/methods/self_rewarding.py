@@ -26,15 +26,16 @@ from phalanx.collective.panel import judging_metrics
 from phalanx.collective.samples import (
     answers_alone,
     refuse_failed,
+    responses_in,
     sample_own,
     sampling_metrics,
 )
 from phalanx.collective.self_judging import Judged, judge_own
 from phalanx.config.schema import Config
 from phalanx.methods.demonstrations import row_counts
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample, read_demonstrations
+from phalanx.sources import read_demonstrations
 from phalanx.types import Ask, Demonstration, Instruction, Iteration, IterationResult
 
 SEED = "judge_seed"
@@ -50,10 +51,7 @@ def draw(
     config: Config, instructions: Sequence[Instruction], number: int
 ) -> tuple[Instruction, ...]:
     """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
-    if _seeds(config, number):
-        return ()
-    count = min(config.self_rewarding.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
+    return () if _seeds(config, number) else fresh(config, instructions, number)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -105,16 +103,12 @@ def of_own_pairs(
     pairs = [one.pair for one in found]
     sampled = [one.samples for one in judged]
     refuse_failed(sampled, {pair.chosen_member for pair in pairs if not pair.drop})
-    responses: dict[tuple[str, str], str] = {}
-    for own, one in zip(sampled, found, strict=True):
-        if one.duel is not None:
-            ids = dict(zip(own.names, own.responses, strict=True))
-            responses |= {(one.duel.id, n): ids[n].request_id for n in one.duel.contestants}
+    duels = tuple(one.duel for one in found if one.duel is not None)
     judgments = tuple(one.judgment for one in found if one.judgment is not None)
     outcomes = tuple(one.outcome for one in found if one.outcome is not None)
     return IterationResult(
-        duels=tuple(one.duel for one in found if one.duel is not None),
-        responses=responses,
+        duels=duels,
+        responses=responses_in(duels, sampled),
         judgments=judgments,
         outcomes=outcomes,
         standings=iteration.standings,

@@ -25,8 +25,7 @@ from phalanx.config.schema import Config
 from phalanx.methods import best_of_n, council, debate, mixture
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
 from phalanx.methods.method import Answer as AnswerTogether
-from phalanx.methods.method import Method, Question, Reached
-from phalanx.sources import fresh_sample
+from phalanx.methods.method import Method, Question, Reached, fresh
 from phalanx.tasks.comparing import reader_of
 from phalanx.types import (
     Ask,
@@ -49,14 +48,6 @@ _COLLECTIVES: dict[str, AnswerTogether] = {
 _VERDICTS = ("votes", "inconsistent", "voices")
 _SILENT = ("unreadable", "silent")
 """What collectives count of their verdicts: those that can be read, and the others."""
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    """Fresh instructions; all of them, each once, where there are fewer than are wanted."""
-    count = min(config.single_multi.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -138,6 +129,6 @@ METHOD = Method(
     paper="Single-Multi Evolution Loop, arXiv 2602.05182",
     kind="several",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )

@@ -18,12 +18,11 @@ is asked once more, of the member as it was. Constants of the optimiser are thos
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from phalanx.collective.panel import unjudged
-from phalanx.collective.preference import keep_and_weigh, make_pair
+from phalanx.collective.preference import keep_and_weigh, make_pair, pair_counts
 from phalanx.collective.samples import (
     Samples,
     answers_alone,
@@ -34,9 +33,8 @@ from phalanx.collective.samples import (
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
 from phalanx.types import (
     Ask,
     Duel,
@@ -54,10 +52,8 @@ def draw(
     config: Config, instructions: Sequence[Instruction], number: int
 ) -> tuple[Instruction, ...]:
     """Fresh ones; with history then those of the iteration before, as many."""
-    count = min(config.spin.instructions, len(instructions))
-    wanted = [number, number - 1] if _looks_back(config, number) else [number]
-    drawn = [fresh_sample(instructions, count, seed=config.seed, iteration=n - 1) for n in wanted]
-    return tuple(one for some in drawn for one in some)
+    drawn = fresh(config, instructions, number)
+    return drawn + fresh(config, instructions, number - 1) if _looks_back(config, number) else drawn
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -86,9 +82,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
             if one.member.name == learner.name
         ]
         pairs += keep_and_weigh(mine, config.pairs)
-    kept = [pair for pair in pairs if not pair.drop]
-    refuse_failed(sampled, {pair.rejected_member for pair in kept})
-    dropped = Counter(f"num_dropped.{pair.drop}" for pair in pairs if pair.drop)
+    refuse_failed(sampled, {pair.rejected_member for pair in pairs if not pair.drop})
     return IterationResult(
         standings=iteration.standings,
         reliability=iteration.reliability,
@@ -96,8 +90,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         metrics={
             **sampling_metrics(sampled),
             "num_earlier": sum(len(one.responses) for one in before),
-            "num_pairs": len(kept),
-            **dict(sorted(dropped.items())),
+            **pair_counts(pairs),
         },
         faded=iteration.faded,
     )

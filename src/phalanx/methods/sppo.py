@@ -17,41 +17,32 @@ instructions; constants of the optimiser are those of ``train``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from phalanx.collective.panel import judging_metrics
-from phalanx.collective.preference import keep_and_weigh, make_pair
+from phalanx.collective.preference import keep_and_weigh, make_pair, pair_counts
 from phalanx.collective.samples import (
     Samples,
     answers_alone,
     refuse_failed,
+    responses_in,
     sample_own,
     sampling_metrics,
 )
 from phalanx.collective.win_probabilities import Contested, Preferred, hear_all, judges_for
 from phalanx.config.schema import Config
 from phalanx.identity import content_id, derived_random
-from phalanx.methods.method import Method
+from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
-from phalanx.sources import fresh_sample
 from phalanx.types import (
     Ask,
     Duel,
-    Instruction,
     Iteration,
     IterationResult,
     Outcome,
     PreferencePair,
 )
-
-
-def draw(
-    config: Config, instructions: Sequence[Instruction], number: int
-) -> tuple[Instruction, ...]:
-    count = min(config.sppo.instructions, len(instructions))
-    return fresh_sample(instructions, count, seed=config.seed, iteration=number - 1)
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -81,32 +72,20 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
             ],
             config.pairs,
         )
-    kept = [pair for pair in pairs if not pair.drop]
-    refuse_failed(sampled, {pair.chosen_member for pair in kept})
-    written = {
-        (one.instruction.id, name): response.request_id
-        for one in sampled
-        for name, response in zip(one.names, one.responses, strict=True)
-    }
-    dropped = Counter(f"num_dropped.{pair.drop}" for pair in pairs if pair.drop)
+    refuse_failed(sampled, {pair.chosen_member for pair in pairs if not pair.drop})
     return IterationResult(
-        duels=heard.duels,
-        responses={
-            (duel.id, name): written[duel.instruction.id, name]
-            for duel in heard.duels
-            for name in duel.contestants
-        },
-        judgments=heard.judgments,
-        outcomes=heard.outcomes,
+        duels=heard.said.duels,
+        responses=responses_in(heard.said.duels, sampled),
+        judgments=heard.said.judgments,
+        outcomes=heard.said.outcomes,
         standings=iteration.standings,
         reliability=iteration.reliability,
         pairs=tuple(pairs),
         metrics={
-            **judging_metrics(heard.judgments, heard.outcomes),
-            **heard.metrics,
+            **judging_metrics(heard.said.judgments, heard.said.outcomes),
+            **heard.said.metrics,
             **sampling_metrics(sampled),
-            "num_pairs": len(kept),
-            **dict(sorted(dropped.items())),
+            **pair_counts(pairs),
         },
         faded=iteration.faded,
     )
@@ -175,6 +154,6 @@ METHOD = Method(
     paper="Self-Play Preference Optimization (SPPO), ICLR 2025, arXiv 2405.00675",
     kind="single",
     run=run,
-    draw=draw,
+    draw=fresh,
     lesson=lesson,
 )
