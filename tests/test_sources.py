@@ -176,6 +176,47 @@ def test_require_answer(tmp_path: Path) -> None:
         read_instructions(path, require_answer=True)
 
 
+def chat(*texts: str) -> list[dict[str, str]]:
+    roles = ("user", "assistant") * len(texts)
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+
+
+def test_the_last_turn_of_an_assistant_is_the_answer_that_is_required(tmp_path: Path) -> None:
+    """As the data sets of SPIN and UltraChat write it; a column `answer` wins."""
+    rows = [
+        {"messages": chat("a", " one ")},
+        {"messages": chat("b", "two"), "answer": "2"},
+        {"messages": chat("c"), "answer": "3"},
+    ]
+    path = write(tmp_path, "a.jsonl", *rows)
+    read = read_instructions(path, column="messages", require_answer=True)
+    answers = [(one.text, one.answer) for one in read.instructions]
+    assert answers == [("a", "one"), ("b", "2"), ("c", "3")]
+    alone = write(tmp_path, "b.jsonl", rows[0])
+    assert read_instructions(alone, column="messages").instructions[0].answer is None
+    texts = write(tmp_path, "c.jsonl", {"instruction": "a"})
+    with pytest.raises(ConfigError, match="no row has the column 'answer'"):
+        read_instructions(texts, require_answer=True)
+
+
+def test_one_answer_to_several_user_turns_is_refused(tmp_path: Path) -> None:
+    """It would be paired with the first of them."""
+    rows = [
+        {"messages": chat("What is 2+2?", "4", "The capital of France?"), "answer": "Paris"},
+        {"messages": chat("a", "one")},
+        {"messages": chat("b", "")},
+        {"messages": chat("c", "one", "d", "two")},
+    ]
+    path = write(tmp_path, "a.jsonl", *rows)
+    with pytest.raises(ConfigError) as caught:
+        read_instructions(path, column="messages", require_answer=True)
+    found = [fault.partition(".jsonl")[2] for fault in caught.value.faults]
+    several = " has several user turns, and one instruction with one answer is learned; cut it"
+    assert found == [f":1:{several}", ":3: no answer", f":4:{several}"]
+    skipping = read_instructions(path, column="messages", require_answer=True, bad_rows="skip")
+    assert (texts(skipping), len(skipping.skipped)) == (["a"], 3)
+
+
 @given(st.text(alphabet=st.characters(min_codepoint=0, max_codepoint=0x10FFFF)))
 def test_cleaned_text_can_be_saved_and_stays_clean(text: str) -> None:
     clean = clean_text(text)

@@ -18,7 +18,7 @@ from phalanx.config.uses import USES
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
 from phalanx.rows import PROMPTS, BadRow, Row, read_rows
-from phalanx.turns import BadTurns, looks_like_turns, read_preference, read_turns
+from phalanx.turns import BadTurns, looks_like_turns, read_preference, read_turns, turns_of
 from phalanx.types import Demonstration, Instruction, Message, PreferencePair
 
 BUILTIN = "builtin:skills"
@@ -27,6 +27,7 @@ WHOLE = "whole_conversation"
 """The flag of a prompt of several turns whose last user turn is the one that is answered."""
 BUILTIN_COUNT = 1000
 NO_ANSWER = "no answer"
+LATER_TURNS = "has several user turns, and one instruction with one answer is learned; cut it"
 COMMON_COLUMNS = (
     "instruction", "prompt", "question", "query", "text", "input", "problem", "messages",
     "conversations", "conversation",
@@ -85,7 +86,8 @@ def read_instructions(
     Fields: ``column`` (the instruction: a text, or a conversation as :mod:`phalanx.turns` reads
     it), and optionally ``id``, ``domain``, ``answer`` and ``input`` (appended to a text after a
     blank line). Order is the file's. ``limit`` keeps the first ones,
-    after the whole source was checked. ``require_answer`` makes a row without ``answer`` bad.
+    after the whole source was checked. ``require_answer`` makes a row bad that has no ``answer``,
+    where the last turn of an assistant is one, too, or that has several user turns.
     ``domains`` keeps those domains alone. ``seed`` matters for ``builtin:skills`` alone.
 
     Raises :class:`ConfigError` listing every bad row (``bad_rows="refuse"``), a missing column
@@ -98,7 +100,8 @@ def read_instructions(
         made = skills.instructions(count, seed, wanted)
         return InstructionSet(BUILTIN, made, lines=tuple(range(1, len(made) + 1)))
     table = read_rows(path, split=split)
-    require_columns(table.where, table.rows, (column, "answer") if require_answer else (column,))
+    apart = require_answer and not any(looks_like_turns(r.fields.get(column)) for r in table.rows)
+    require_columns(table.where, table.rows, (column, "answer") if apart else (column,))
     reader = _InstructionReader(column, duplicates == "keep", require_answer)
     bad = list(table.bad)
     for row in table.rows:
@@ -312,10 +315,19 @@ class _InstructionReader:
     def _read(self, row: Row) -> _Read:
         text, *later = self._turns(row)
         answer = _optional(row, "answer", numbers=True)
-        if self.require_answer and not answer:
-            raise _BadField(NO_ANSWER)
+        if self.require_answer:
+            if later:
+                raise _BadField(LATER_TURNS)
+            answer = answer or self._last_answer(row)
+            if not answer:
+                raise _BadField(NO_ANSWER)
         identity = _optional(row, "id", numbers=True)
         return _Read(text.content, tuple(later), _optional(row, "domain"), answer, identity)
+
+    def _last_answer(self, row: Row) -> str:
+        value = row.fields[self.column]
+        last = turns_of(value)[-1] if looks_like_turns(value) else None
+        return last.content.strip() if last and last.role == "assistant" else ""
 
     def _turns(self, row: Row) -> tuple[Message, ...]:
         extra = "" if self.column == "input" else _optional(row, "input")
