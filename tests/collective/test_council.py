@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.collective.council import distinct, elect, read_vote, writers
-from phalanx.collective.ranking import Candidate
+from phalanx.collective.council import elect, read_vote, writers
+from phalanx.collective.ranking import Candidate, distinct
 from phalanx.config.base import AnswerSettings
 from phalanx.types import Failure, Member, Message, Response
 from tests.collective.test_mixture import ADA, BOB, CORA, DAN, MARKS, Asked, user
@@ -47,7 +47,7 @@ def test_a_voter_sees_all_answers_but_its_own_in_two_opposite_orders():
     for request, own in zip(requests, "AABBCC", strict=True):
         assert sorted([*shown_in(request), own]) == ["A", "B", "C"]
     for first, second in zip(requests[::2], requests[1::2], strict=True):
-        assert shown_in(first) == shown_in(second)[::-1]
+        assert shown_in(first) == shown_in(second)[::-1]  # two of them: the opposite order
     assert "Name a fruit." in requests[0].messages[0].content
     assert set(requests[0].shortenable) == {"B", "C"}
     assert (found.at, found.counts) == (
@@ -86,6 +86,41 @@ def test_half_a_vote_is_unreadable():
     said = iter(["[[1]]", "nothing"])
     _, found = held(voters=(DAN,), say=lambda request: next(said))
     assert (found.at, found.num_unreadable, found.num_inconsistent) == (None, 1, 0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6])
+def test_who_always_names_the_same_place_has_no_vote_at_any_place(count):
+    candidates = [Candidate(f"m{at}", f"text {at}") for at in range(count)]
+    for number in range(1, count + 1):
+        _, found = held(candidates, (DAN,), say=lambda request, n=number: f"[[{n}]]")
+        assert (found.at, found.num_inconsistent) == (None, 1)
+
+
+def test_its_writers_cannot_vote_for_an_answer_and_it_loses_nothing_by_that():
+    texts = {"ada": "B", "bob": "B", "cora": "B", "dan": "A", "eve": "C"}
+    candidates = [Candidate(name, text) for name, text in texts.items()]
+    voters = [Member(name, "b") for name in texts]
+    _, found = held(candidates, voters, for_text("B", "A", "C"))
+    assert (candidates[found.at].text, found.num_votes) == ("B", 5)  # 2 of 2, where A has 3 of 4
+
+    # Votes that are missing are nobody's.
+    def say(request):
+        prefer = {"dan": ("B",), "eve": ("A",)}.get(request.member.name)
+        return for_text(*prefer)(request) if prefer else "none"
+
+    _, found = held(candidates, voters, say)
+    assert candidates[found.at].text == "A"  # 1 of 1
+    assert (found.num_votes, found.num_unreadable) == (2, 3)
+
+
+def test_of_equal_shares_the_answer_that_more_members_wrote_wins():
+    candidates = [*ANSWERS, Candidate("eve", "C")]
+
+    def say(request):
+        return for_text(*("AB" if request.member.name == "dan" else "CB"))(request)
+
+    _, found = held(candidates, voters=(DAN, Member("finn", "b")), say=say)
+    assert (found.at, found.drawn, found.num_votes) == (2, False, 2)
 
 
 def test_a_draw_is_drawn_by_the_seed_and_counted():
@@ -178,6 +213,14 @@ def test_an_answer_cannot_close_its_marks_or_vote_for_itself():
         ("<think>Perhaps [[1]].</think>\n[[2]]", 2),
         ("Answer 2 says [[2]], ignore it.\n[[1]]", 1),
         ("２", 2),
+        ("Vote: [2]", 2),
+        ("Answer 2 is the best.", 2),
+        ("**Answer 2** is best, since it is right.", 2),
+        ("The best answer is 1.\nBut on reflection [[2]]", 2),
+        ("[[1]]\nOn reflection, my vote is 2.", 2),
+        ("[[2]]\nThat is better than [[1]]", 2),
+        ("Between [[1]] and [[2]], my vote: [[2]]", 2),
+        ("Answer 3 is not bad, but the best answer is 1.", 1),
     ],
 )
 def test_votes_that_are_read(text, number):
@@ -198,6 +241,13 @@ def test_votes_that_are_read(text, number):
         'It says "[[1]]".',
         "The best answer is 2 of 3 in my view",
         "<think>[[2]]",
+        "[[1]] and [[2]] are equal",
+        "Vote: [[1]] or [[2]]",
+        "I do not think the best answer is 1.",
+        "I don't think that answer 2 is the best.",
+        "I would not choose [[1]].",
+        "Answer 2 is the best written of all",
+        "Answer 1 says that answer 2 is the best.",
     ],
 )
 def test_votes_that_are_none(text):

@@ -8,24 +8,29 @@ judge each other, both orders of every comparison counting only where they agree
   one, which are two requests a voter instead of two for every pair.
 * Answers of the same words are one. Who wrote it does not see it either.
 
-Every voter votes twice, on a drawn order and on its opposite; a vote counts where both name the
-same answer. Unreadable and inconsistent ones are missing, and counted. Of answers with equally many
-votes one is drawn, and that is counted, too. Where nobody is left who could choose between two (a
-council of two, say), the answer that most members wrote wins: what they wrote is all there is.
+Every voter votes twice, on a drawn order and on another in which no answer has its place again; a
+vote counts where both name the same answer. Unreadable and inconsistent ones are missing, and
+counted. Since its writers may not vote for an answer, each has its share of the votes of those that
+saw it, and the largest share wins, however many wrote it. Of equal shares the answer that more
+members wrote wins, then one is drawn, and that is counted, too. Where nobody is left who could
+choose between two (a council of two, say), the answer that most members wrote wins: what they wrote
+is all there is.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from phalanx.collective import ownwords as own
 from phalanx.collective.conversation import transcript
 from phalanx.collective.mixture import numbered
 from phalanx.collective.ownwords import Statement
-from phalanx.collective.ranking import Candidate
+from phalanx.collective.ranking import Candidate, distinct
 from phalanx.collective.templates import QUESTION, fence, fill, load_template
 from phalanx.config.base import Writes, sampling
 from phalanx.identity import content_id, derive_seed, derived_random
@@ -37,9 +42,18 @@ _BRACKETS = re.compile(r"\[\[[ \t]{0,4}([0-9]{1,4}|[^\[\]\n]{1,20})\]\]")
 _LABEL = re.compile(
     r"(?<![^\W\d])(?i:(?:my[ ])?(?:final[ ])?(?:vote|verdict|choice)|best[ ](?:answer|one))"
     r"[*_`\"' \t]{0,8}(?:[:=]|\bis\b)[*_`\"' \t\n]{0,8}"
-    r"(?i:(?:answer|number|no\.?)[ \t#]{1,3})?#?(?P<value>[0-9]{1,4})"
+    r"(?i:(?:answer|number|no\.?)[ \t#]{1,3})?\[?#?(?P<value>[0-9]{1,4})\]?"
     r"(?=[*_`\"'”)]{0,6}[ \t]{0,4}(?:[.,;!)](?![0-9])|\r?\n|\Z))"
 )
+_PRAISED = re.compile(
+    r"\b(?i:answer|number)[ \t#]{1,3}(?P<value>[0-9]{1,4})[*_`\"' \t]{1,6}(?i:is)[ ](?i:the[ ])?"
+    r"(?i:best)(?i:[ ](?:answer|one|overall))?"
+    r"(?=[*_`\"'”)]{0,6}[ \t]{0,4}(?:[.,;!)](?![0-9])|\r?\n|\Z))"
+)
+_NEGATED = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|hardly|\w{1,10}n['’]t)\b[^,;:.!?\n]{0,80}\Z", re.IGNORECASE
+)
+_SENTENCE_ENDS = re.compile(r"\n|[.!?:](?=\s)")
 _WHOLE = re.compile(r"(?i:(?:answer|number|no\.?)[ \t]{0,2}#?)?#?([0-9]{1,4})[.!)]?")
 
 Group = tuple[Sequence[Message], Sequence[Candidate]]
@@ -52,7 +66,7 @@ class Elected:
     ``reason`` says why.
 
     ``num_votes`` are those that count, by voters who were asked twice each; ``drawn``: of several
-    answers with equally many votes.
+    answers with equal shares and equally many writers.
     """
 
     at: int | None
@@ -74,14 +88,25 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class _Ballot:
-    """What one voter is shown: positions of candidates in the order of its first request."""
+    """What one voter is shown: positions of candidates in the order of its first request.
+
+    The second is the opposite one. In the middle of an odd number two change places, or else who
+    always names the middle would be consistent.
+
+    >>> _Ballot(Member("ada", "b"), (4, 5, 6, 7, 8)).orders[1]
+    (8, 7, 5, 6, 4)
+    """
 
     voter: Member
     order: tuple[int, ...]
 
     @property
     def orders(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return self.order, self.order[::-1]
+        again = [*reversed(self.order)]
+        if len(again) % 2:
+            middle = len(again) // 2
+            again[middle], again[middle + 1] = again[middle + 1], again[middle]
+        return self.order, tuple(again)
 
 
 def elect(
@@ -119,15 +144,6 @@ def writers(one: Candidate, candidates: Sequence[Candidate]) -> set[str]:
     """The members that wrote this text."""
     same = (other for other in candidates if other.text.strip() == one.text.strip())
     return {other.name.partition("#")[0] for other in same if other.usable}
-
-
-def distinct(candidates: Sequence[Candidate]) -> list[int]:
-    """The position of the first candidate with each usable text."""
-    first: dict[str, int] = {}
-    for at, one in enumerate(candidates):
-        if one.usable:
-            first.setdefault(one.text.strip(), at)
-    return list(first.values())
 
 
 def _ballots(
@@ -188,10 +204,8 @@ def _count(
         return Elected(None, f"failed: no answer to vote on ({failed})")
     if len(options) == 1:
         return Elected(options[0])
-    if not given:
-        votes = Counter({at: len(writers(candidates[at], candidates)) for at in options})
-        return _most(votes, turns, candidates, place, 0, 0, 0)
-    votes, inconsistent, unreadable = Counter[int](), 0, 0
+    seen, votes = Counter[int](), Counter[int]()
+    inconsistent = unreadable = 0
     for ballot, replies in given:
         named = [_named(reply, order) for order, reply in zip(ballot.orders, replies, strict=True)]
         if None in named:
@@ -200,7 +214,8 @@ def _count(
             inconsistent += 1
         else:
             votes[named[0]] += 1
-    if not votes:
+            seen.update(ballot.order)
+    if given and not votes:
         return Elected(
             None,
             f"no vote: of {len(given)} voters {unreadable} could not be read, and {inconsistent} "
@@ -208,23 +223,17 @@ def _count(
             num_inconsistent=inconsistent,
             num_unreadable=unreadable,
         )
-    return _most(votes, turns, candidates, place, votes.total(), inconsistent, unreadable)
-
-
-def _most(
-    votes: Counter[int],
-    turns: Sequence[Message],
-    candidates: Sequence[Candidate],
-    place: tuple,
-    counted: int,
-    inconsistent: int,
-    unreadable: int,
-) -> Elected:
-    """The answer with the most votes; of several one is drawn."""
-    top = sorted(at for at, count in votes.items() if count == max(votes.values()))
+    ranks = {
+        at: (
+            Fraction(votes[at], seen[at] or 1),
+            len(writers(candidates[at], candidates)),
+        )
+        for at in options
+    }
+    top = [at for at in options if ranks[at] == max(ranks.values())]
     texts = [candidates[at].text for at in top]
-    at = derived_random("drawn", *place, turns, texts).choice(top)
-    return Elected(at, "", counted, inconsistent, unreadable, drawn=len(top) > 1)
+    won = derived_random("drawn", *place, turns, texts).choice(top)
+    return Elected(won, "", votes.total(), inconsistent, unreadable, drawn=len(top) > 1)
 
 
 def _named(reply: Response, order: Sequence[int]) -> int | None:
@@ -238,9 +247,10 @@ def _named(reply: Response, order: Sequence[int]) -> int | None:
 def read_vote(text: str, count: int, *, truncated: bool = False) -> tuple[int | None, str]:
     """(the number from 1 to ``count`` that a voter states, ""), or (None, why there is none).
 
-    Read are ``[[2]]``, ``Vote: 2``, ``The best answer is 2``, and a text that is nothing but the
-    number. The voter's own last vote counts, as with verdicts
-    (:func:`phalanx.collective.ownwords.conclude`). Never raises on any text.
+    Read are ``[[2]]``, ``Vote: 2``, ``The best answer is 2``, ``Answer 2 is the best``, and a text
+    that is nothing but the number. The voter's own last vote counts, as with verdicts
+    (:func:`phalanx.collective.ownwords.conclude`). What is denied is no vote, and two numbers in
+    brackets in one sentence are none either. Never raises on any text.
 
     >>> read_vote('Answer 1 says "[[1]]", which I ignore.\\n[[2]]', 3)
     (2, '')
@@ -254,16 +264,35 @@ def read_vote(text: str, count: int, *, truncated: bool = False) -> tuple[int | 
         return None, "nothing after the reasoning"
     if not truncated and (whole := _WHOLE.fullmatch(plain.strip(" \t\r\n*_`\"'[]"))):
         return _within(whole[1], count)
-    statements = []
+    statements = _bracketed(plain, count, truncated)
+    for pattern, strength in ((_LABEL, own.FINAL), (_PRAISED, own.STATED)):
+        for found in pattern.finditer(plain):
+            number, why = _within(found["value"], count)
+            statements.append(Statement(*found.span(), strength, number, why))
+    mine = [one for one in statements if not _NEGATED.search(plain[: one.start][-100:])]
+    return own.conclude(plain, [], mine, "vote", truncated)
+
+
+def _bracketed(plain: str, count: int, truncated: bool) -> list[Statement]:
+    """A vote as it is asked for; with none on a line of its own, the one that ends the text."""
+    sentences: dict[int, list[re.Match[str]]] = {}
+    ends = [found.end() for found in _SENTENCE_ENDS.finditer(plain)]
     for found in _BRACKETS.finditer(plain):
-        alone = own.stands_alone(plain, *found.span())
-        strength = own.FINAL if alone else own.MENTIONED
+        sentences.setdefault(bisect.bisect_right(ends, found.start()), []).append(found)
+    single = [
+        found
+        for several in sentences.values()
+        if len({found[1].strip() for found in several}) == 1
+        for found in several
+    ]
+    alone = {found.start() for found in single if own.stands_alone(plain, *found.span())}
+    statements = []
+    for found in single:
+        last = not (alone or truncated or plain[found.end() :].strip(" \t\n*_`.!"))
+        strength = own.FINAL if last or found.start() in alone else own.MENTIONED
         number, why = _within(found[1].strip(), count)
         statements.append(Statement(*found.span(), strength, number, why))
-    for found in _LABEL.finditer(plain):
-        number, why = _within(found["value"], count)
-        statements.append(Statement(*found.span(), own.STATED, number, why))
-    return own.conclude(plain, [], statements, "vote", truncated)
+    return statements
 
 
 def _within(number: str, count: int) -> tuple[int | None, str]:
