@@ -86,6 +86,45 @@ def test_a_response_that_training_does_not_hold_is_noted() -> None:
     assert about(faults(short), "grpo.max_prompt_length")
 
 
+@pytest.mark.parametrize(
+    ("method", "section", "words"),
+    [
+        ("sppo", {"sample": {"temperature": 0}}, "sample.temperature: is 0 (greedy), so the 5 sam"),
+        ("self_rewarding", {"sample": {"temperature": 0}}, "sample.temperature: is 0 (greedy)"),
+        ("meta_rewarding", {"sample": {"temperature": 0}}, "sample.temperature: is 0 (greedy)"),
+        ("self_rewarding", {"judge": {"temperature": 0}}, "judge.temperature: is 0 (greedy), so t"),
+        ("meta_rewarding", {"judge": {"temperature": 0}}, "judge.temperature: is 0 (greedy), so t"),
+    ],
+)
+def test_texts_that_would_all_be_the_same_are_refused(
+    method: str, section: dict, words: str
+) -> None:
+    assert faults(config(method)) == []
+    (fault,) = faults(config(method, **{method: section}))
+    assert fault.startswith(f"{method}.{words}")
+
+
+def test_a_judge_that_is_asked_once_may_be_greedy() -> None:
+    once = {"judge": {"temperature": 0}, "judgments": 1}
+    assert faults(config("self_rewarding", self_rewarding=once)) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "most", "words"),
+    [
+        ("spin", 1.0, "count as 1,"),
+        ("sppo", 0.8, "5 samples, itself among them, differ by at most 0.8,"),
+        ("self_rewarding", 5.0, "scores are from 0 to 5,"),
+        ("meta_rewarding", 5.0, "scores are from 0 to 5,"),
+    ],
+)
+def test_a_margin_that_no_pair_can_have_is_refused(method: str, most: float, words: str) -> None:
+    assert faults(config(method, pairs={"margin": most})) == []
+    (fault,) = faults(config(method, pairs={"margin": most + 0.1}))
+    assert fault.startswith("pairs.margin: is ")
+    assert words in fault
+
+
 def test_full_weights_are_looked_at_where_somebody_learns_by_them() -> None:
     full = {"weights": "full"}
     ray = {"executor": "ray"}

@@ -6,13 +6,32 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 from phalanx.config.faults import Fault
-from phalanx.config.rules_training import holds
+from phalanx.config.rules_single import OF_A_LEARNER
+from phalanx.config.rules_training import can_differ, holds, margin_is_reached
 from phalanx.config.schema import Config
+from phalanx.config.schema_rivals import MetaRewardingSettings, SelfRewardingSettings
+
+HIGHEST = 5
+"""The best score of the rubric, whose worst one is 0."""
+
+
+def _own_judge(
+    config: Config, method: str, settings: SelfRewardingSettings | MetaRewardingSettings
+) -> Iterator[Fault]:
+    """Responses that can differ, judgments that can, and scores that can be as far apart."""
+    own, count = settings.sample, settings.samples
+    yield from can_differ((method, "sample"), own, count, OF_A_LEARNER, "raise it")
+    many = settings.judgments
+    advice = "raise it, or set judgments to 1"
+    what = "judgments of a response"
+    yield from can_differ((method, "judge"), settings.judge, many, what, advice)
+    yield from margin_is_reached(config, HIGHEST, "scores are from 0 to")
 
 
 def check_self_rewarding(config: Config) -> Iterator[Fault]:
     """The rubric and the demonstrations of judging are files; the latter need an iteration."""
     settings = config.self_rewarding
+    yield from _own_judge(config, "self_rewarding", settings)
     template, seed = settings.template, settings.judge_seed
     if template is not None and not FilePath(template).expanduser().is_file():
         yield Fault(("self_rewarding", "template"), f"there is no file {template!r}")
@@ -33,6 +52,7 @@ def check_self_rewarding(config: Config) -> Iterator[Fault]:
 def check_meta_rewarding(config: Config) -> Iterator[Fault]:
     """Learning to judge needs two judgments, which are learned like responses."""
     settings = config.meta_rewarding
+    yield from _own_judge(config, "meta_rewarding", settings)
     path = ("meta_rewarding", "length_control")
     if not settings.length_control:
         yield Fault(path, "is empty; expected rho of each iteration, such as [0.0, 0.32]")

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from phalanx.config.faults import Fault, did_you_mean
 from phalanx.config.keys import Path
 from phalanx.config.mixing import MOA, pool_settings
+from phalanx.config.rules_training import can_differ, margin_is_reached
 from phalanx.config.schema import Config, MemberSettings
+
+OF_A_LEARNER = "samples of a learner"
 
 
 def check_spin(config: Config) -> Iterator[Fault]:
@@ -20,13 +23,10 @@ def check_spin(config: Config) -> Iterator[Fault]:
 
 def check_sppo(config: Config) -> Iterator[Fault]:
     """Responses that can differ, and somebody else who compares them."""
-    settings = config.sppo
-    if settings.sample.temperature == 0:
-        text = (
-            f"is 0 (greedy), so the {settings.samples} samples of a learner are all the same, and "
-            "there is nothing to prefer; raise it"
-        )
-        yield Fault(("sppo", "sample", "temperature"), text)
+    settings, path = config.sppo, ("sppo", "sample")
+    yield from can_differ(path, settings.sample, settings.samples, OF_A_LEARNER, "raise it")
+    why = f"probabilities to beat {settings.samples} samples, itself among them, differ by at most"
+    yield from margin_is_reached(config, 1 - 1 / settings.samples, why)
     yield from check_judge_of_own(config, settings.judge, ("sppo", "judge"))
 
 
@@ -41,21 +41,15 @@ def check_rejection_sampling(config: Config) -> Iterator[Fault]:
     if settings.samples == 1:
         text = "is 1: every response is learned, and nobody is asked which are good"
         yield Fault(("rejection_sampling", "samples"), text, "note")
-    elif settings.sample.temperature == 0:
-        text = (
-            f"is 0 (greedy), so the {settings.samples} samples of a learner are all the same; "
-            "raise it, or set samples to 1"
-        )
-        yield Fault(("rejection_sampling", "sample", "temperature"), text)
+    path, advice = ("rejection_sampling", "sample"), "raise it, or set samples to 1"
+    yield from can_differ(path, settings.sample, settings.samples, OF_A_LEARNER, advice)
     yield from check_judge_of_own(config, settings.judge, ("rejection_sampling", "judge"))
 
 
 def _margins(config: Config, why: str) -> Iterator[Fault]:
     """Settings of pairs that go by scores, where every pair counts the same."""
+    yield from margin_is_reached(config, 1, f"{why} and count as")
     pairs = config.pairs
-    if pairs.margin > 1:
-        text = f"is {pairs.margin:g}; {why} and count as 1, so none would be left; lower it"
-        yield Fault(("pairs", "margin"), text)
     for key, is_set in (("keep", pairs.keep < 1), ("weight_by_margin", pairs.weight_by_margin)):
         if is_set:
             text = f"goes by scores, and {why}: all count the same"

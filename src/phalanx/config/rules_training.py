@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from phalanx.config.base import Writes
 from phalanx.config.faults import Fault
 from phalanx.config.keys import Path
 from phalanx.config.mixing import students_of
@@ -35,6 +36,20 @@ def check_learned(config: Config) -> Iterator[Fault]:
     if config.pairs.weight_by_margin:
         text = "has no use with train.method: sft, where every chosen response weighs the same"
         yield Fault(("pairs", "weight_by_margin"), text, "note")
+
+
+def can_differ(path: Path, settings: Writes, count: int, what: str, advice: str) -> Iterator[Fault]:
+    """``count`` texts by the same settings, written for the same prompt, are to differ."""
+    if count > 1 and settings.temperature == 0:
+        text = f"is 0 (greedy), so the {count} {what} are all the same; {advice}"
+        yield Fault((*path, "temperature"), text)
+
+
+def margin_is_reached(config: Config, most: float, why: str) -> Iterator[Fault]:
+    """``why`` says what margins are, which are at most ``most``."""
+    if config.pairs.margin > most:
+        text = f"is {config.pairs.margin:g}; {why} {most:g}, so none would be left; lower it"
+        yield Fault(("pairs", "margin"), text)
 
 
 def prompt_leaves_room(path: Path, settings: OptimiserSettings) -> Iterator[Fault]:
