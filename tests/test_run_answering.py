@@ -18,6 +18,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import together_key
 from phalanx.loop import align
 from phalanx.measuring.wanted import KINDS
+from phalanx.plan import content_faults
 from phalanx.report.facts import gather
 from phalanx.report.scores import best_on_dev
 from phalanx.tasks.items import is_voted
@@ -26,6 +27,9 @@ from phalanx.workshop import Workshop
 ROOT = Path(__file__).resolve().parent.parent
 QUESTIONS = ROOT / "configs" / "smoke" / "questions.jsonl"
 NAMES = ["self_consistency", "debate", "mixture", "council", "best_of_n"]
+
+
+TWICE = f"evaluate.tasks=[{{name: t, source: '{QUESTIONS}', samples: 2, temperature: 0.9}}]"
 
 
 def smoke(name: str, *overrides: str):
@@ -44,7 +48,7 @@ def test_members_are_measured_then_the_collective_and_the_run_is_finished(name, 
         )
         counts = json.loads(ledger.get(together_key(0, name)) or "{}")
         missing = ledger.count("evaluations", "member = ? AND response = ''", (name,))
-        assert counts["questions"] == 10
+        assert counts["asked"] == 10
         assert counts["unanswered"] == missing
         assert (ledger.get("num_iterations"), bool(ledger.get("finished"))) == ("0", True)
         facts = gather(ledger, tables=False)
@@ -125,6 +129,7 @@ def test_a_judged_task_is_not_judged_by_whoever_wrote_the_answer(tmp_path):
         f"evaluate.tasks=[{{name: free, source: '{QUESTIONS}', match: judged, samples: 3, "
         "temperature: 0.9}]",
         "evaluate.judges=[ada,bob]",
+        "council.sample.temperature=0.7",
     )
     align(config, tmp_path / "run")
     with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
@@ -154,15 +159,57 @@ def test_a_judged_task_is_not_judged_by_whoever_wrote_the_answer(tmp_path):
         ("mixture", ["mixture.aggregator=''"], "names nobody"),
         ("council", ["council.members=[ada]"], "needs two answers to choose from, and 1"),
         ("council", ["council.members=[ada,bob]", "council.voters=[bob]"], "nobody votes for an"),
+        ("debate", ["debate.debaters=[ada,ada,bob]", "debate.sample.temperature=0"],
+         "all seats of ada say the same"),
         ("best_of_n", ["best_of_n.member=ada", "best_of_n.judge=ada"], "nobody judges an answer"),
+        ("best_of_n", ["best_of_n.judge=cora"], "cora may be the best on dev items"),
+        ("best_of_n", ["pool.members=[{name: bob, engine: scripted, roles: [contest]}, "
+                       "{name: ada, engine: scripted}]"], "ada may be .* the only one with"),
+        ("best_of_n", ["judge.protocol=moa", "mixture.aggregator=dan", "best_of_n.member=ada"],
+         "ada is the one that answers, and sits on the panel"),
+        ("best_of_n", ["judge.protocol=moa", "mixture.aggregator=ada", "reward.proposers=[bob]",
+                       "mixture.proposers=[cora]"], "ada or bob may be .* sits on the panel"),
+        ("best_of_n", ["judge.protocol=moa", "reward.proposers=[bob]"], "names nobody"),
         ("best_of_n", ["best_of_n.judge=eve"], "there is no member 'eve'"),
         ("best_of_n", ["judge.protocol=moa", "best_of_n.judge=bob"], "cannot rank answers"),
         ("best_of_n", ["best_of_n.sample.temperature=0"], "all the same text"),
+        ("council", [TWICE, "council.sample.temperature=0"], "so they are all the same"),
+        ("debate", [TWICE, "debate.sample.temperature=0"], "so they are all the same"),
+        ("best_of_n", [TWICE, "best_of_n.samples=1", "best_of_n.sample.temperature=0"],
+         "so they are all the same"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_a_model_loads(name, overrides, message):
     with pytest.raises(ConfigError, match=message):
         smoke(name, *overrides)
+
+
+def test_samples_that_a_summariser_or_an_aggregator_writes_differ():
+    summarised = ["debate.summariser=ada", "debate.sample.temperature=0"]
+    for name, more in (("debate", summarised), ("mixture", [])):
+        assert faults(smoke(name, TWICE, *more)) == []
+
+
+def test_the_panel_chooses_among_the_answers_of_another():
+    panel = ["judge.protocol=moa", "reward.proposers=[bob,cora]", "mixture={aggregator: dan}"]
+    config = smoke("best_of_n", "best_of_n.member=ada", *panel)
+    assert faults(config) == []
+    assert not [note for note in notes(config) if "no use" in note]
+    unread = smoke("best_of_n", "aggregate.rule=median", *panel[1:])
+    without = {note.partition(":")[0] for note in notes(unread) if "no use" in note}
+    assert without == {"aggregate", "mixture", "reward"}
+
+
+@pytest.mark.parametrize("name", ["self_consistency", "best_of_n"])
+def test_a_task_without_dev_items_is_refused_where_the_best_on_them_answers(name):
+    few = "evaluate.dev_share=0.03"
+    (fault,) = content_faults(smoke(name, few))
+    assert "none of the 10 items is a dev item" in fault.text
+    assert fault.path == (name, "member")
+    assert not [*content_faults(smoke(name, few, f"{name}.member=ada"))]
+    assert not [*content_faults(smoke(name))]
+    hub = "evaluate.tasks=[{name: h, kind: gsm8k, source: 'hub:openai/gsm8k'}]"
+    assert not [*content_faults(smoke(name, few, hub))]
 
 
 def test_all_faults_are_in_one_message():

@@ -144,6 +144,23 @@ def debaters_of(config: Config) -> tuple[str, ...]:
     return tuple(config.debate.debaters or every)
 
 
+def panel_chooses(config: Config) -> bool:
+    """Whether the panel of ``reward`` is the one judge of ``best_of_n``."""
+    return not config.best_of_n.judge and config.judge.protocol == MOA
+
+
+def choosers_of(config: Config, answerer: str, judges: Iterable[str]) -> list[str]:
+    """Who chooses among the answers of one member in ``best_of_n``: names, or :data:`MOA` alone.
+
+    ``judges`` are those with the role. Nobody judges an answer of their own, so it may be nobody.
+    """
+    if panel_chooses(config):
+        seats = {*panel_of(config), verdict_of(config), selector_of(config)}
+        return [] if answerer in seats else [MOA]
+    every = [config.best_of_n.judge] if config.best_of_n.judge else judges
+    return [name for name in every if name != answerer]
+
+
 def collective_writes(config: Config) -> tuple[str, Writes]:
     """(setting, how the answer is written) of the collective that ``single_multi`` learns from."""
     name = config.single_multi.collective

@@ -7,8 +7,8 @@ from itertools import chain
 
 from phalanx.config.faults import Fault
 from phalanx.config.keys import Path, dotted
-from phalanx.config.mixing import MOA, debaters_of, pool_settings
-from phalanx.config.rules_moaa import SCORERS, check_mixture, check_panel, check_writer
+from phalanx.config.mixing import MOA, choosers_of, debaters_of, panel_chooses, pool_settings
+from phalanx.config.rules_moaa import SCORERS, check_judge_moa, check_mixture, check_writer
 from phalanx.config.rules_several import check_debate
 from phalanx.config.rules_tasks import LIKELIHOODS
 from phalanx.config.schema import Config, MemberSettings, TaskSettings
@@ -114,34 +114,58 @@ def check_choice(config: Config) -> Iterator[Fault]:
 
 
 def _choosing(config: Config, known: Sequence[MemberSettings]) -> Iterator[Fault]:
-    settings, path = config.best_of_n, ("best_of_n", "judge")
-    by_name = {member.name: member for member in known}
-    if settings.judge and settings.judge not in by_name:
-        yield from check_writer(config, settings.judge, path)
+    named = config.best_of_n.judge
+    judges = [m for m in known if (m.name == named if named else "judge" in m.roles)]
+    if named and not judges:
+        yield from check_writer(config, named, ("best_of_n", "judge"))
         return
-    if settings.judge and settings.judge == settings.member:
-        text = f"{settings.judge} is the one that answers, and nobody judges an answer of their own"
-        yield Fault(path, f"{text}; name another")
-    if not settings.judge and config.judge.protocol == MOA:
-        yield from check_panel(config)
-        return
-    judges = [m for m in known if "judge" in m.roles]
-    if settings.judge:
-        judges = [by_name[settings.judge]]
-    elif not [judge for judge in judges if judge.name != settings.member]:
-        text = "nobody but the one that answers has the role judge; name a judge, or give the role"
-        yield Fault(path, text)
+    if panel_chooses(config):
+        yield from check_judge_moa(config)
+    else:
+        yield from _unfit_judges(config, judges)
+    yield from _choosers(config, known, [judge.name for judge in judges])
+
+
+def _unfit_judges(config: Config, judges: Sequence[MemberSettings]) -> Iterator[Fault]:
     protocol = config.judge.protocol
-    if protocol in ("reward", MOA):
-        unfit = [judge.name for judge in judges if judge.engine not in SCORERS]
-        if protocol == MOA:
-            unfit = [judge.name for judge in judges if judge.engine != "reward"]
-        if unfit:
-            text = (
-                f"is {protocol!r}, by which {', '.join(unfit)} cannot rank answers; use pairwise, "
-                "rubric, expected or likelihood, or name a reward model in best_of_n.judge"
-            )
-            yield Fault(("judge", "protocol"), text)
+    if protocol not in ("reward", MOA):
+        return
+    able = SCORERS if protocol == "reward" else ("reward",)
+    if unfit := [judge.name for judge in judges if judge.engine not in able]:
+        text = (
+            f"is {protocol!r}, by which {', '.join(unfit)} cannot rank answers; use pairwise, "
+            "rubric, expected or likelihood, or name a reward model in best_of_n.judge"
+        )
+        yield Fault(("judge", "protocol"), text)
+
+
+def _choosers(
+    config: Config, known: Sequence[MemberSettings], judges: Sequence[str]
+) -> Iterator[Fault]:
+    """Whoever may be the one that answers leaves somebody to choose."""
+    settings = config.best_of_n
+    answering = [m.name for m in known if "contest" in m.roles and m.engine != "reward"]
+    if settings.member:
+        answering = [settings.member]
+    lone = [name for name in answering if not choosers_of(config, name, judges)]
+    if not lone:
+        return
+    if panel_chooses(config):
+        path: Path = ("reward", "proposers")
+        why = "sits on the panel that judges (judge.protocol: moa), or gives its verdict"
+    elif settings.judge:
+        path, why = ("best_of_n", "judge"), "is the one judge that is named"
+    else:
+        path, why = ("best_of_n", "judge"), "is the only one with the role judge"
+        why = why if judges else "has no other beside it with the role judge"
+    who = f"{lone[0]} is the one that answers"
+    if not settings.member:
+        who = f"{' or '.join(lone)} may be the best on dev items, and so the one that answers"
+    text = (
+        f"{who}, and {why}; but nobody judges an answer of their own. Name another judge"
+        f"{'' if settings.member else ', or the one that answers in best_of_n.member'}"
+    )
+    yield Fault(path, text)
 
 
 def _answerer(config: Config, section: str, name: str) -> Iterator[Fault]:
@@ -165,14 +189,31 @@ def _sampled(section: str, samples: int, temperature: float) -> Iterator[Fault]:
 
 
 def _written(config: Config) -> Iterator[Fault]:
-    """Tasks that are scored by likelihoods want no text, and there is none to choose."""
+    """Tasks that are scored by likelihoods want no text, and there is none to choose; several
+    samples are to differ."""
     for position, task in enumerate(config.evaluate.tasks):
+        if text := all_alike(config.method, task, config):
+            yield Fault(("evaluate", "tasks", position, "samples"), text)
         if task.kind in LIKELIHOODS:
             text = (
                 f"{task.kind} is scored by the likelihood of given texts, and who answers together "
                 "only writes; use kind: truthfulqa"
             )
             yield Fault(("evaluate", "tasks", position, "kind"), text)
+
+
+def all_alike(method: str, task: TaskSettings, config: Config) -> str:
+    """Why all samples of a task would be of the same texts; "" where they are drawn.
+
+    A summariser and an aggregator write as the task says; other answers by their own section.
+    """
+    as_asked = method == "mixture" or (method == "debate" and config.debate.summariser)
+    if task.samples == 1 or as_asked or getattr(config, method).sample.temperature:
+        return ""
+    return (
+        f"{task.name} asks for {task.samples} samples, which {method} writes by {method}.sample; "
+        "its temperature is 0 (greedy), so they are all the same; raise it, or ask for one"
+    )
 
 
 def faults_of(method: str, config: Config, best: str) -> list[str]:

@@ -85,9 +85,7 @@ def check_command(config: Config, purpose: Purpose) -> Iterator[Fault]:
     if purpose == "mix":
         yield from check_mixture(config)
     elif purpose == "judge" and config.judge.protocol == "moa":
-        yield from check_panel(config)
-        if not (config.reward.proposers and config.reward.aggregator):
-            yield from check_mixture(config)  # it stands in for what is not named
+        yield from check_judge_moa(config)
     elif purpose == "judge":
         yield from _judges(config)
         if not any("judge" in member.roles for member in pool_settings(config)):
@@ -320,6 +318,13 @@ def _mixes_reward(config: Config) -> bool:
     ranks = ranker_of(config) == MOA and any(s.data == "best_of" for s in students)
     compares = "dpo" in config.moaa.stages and any(s.reward == MOA for s in students)
     return ranks or compares
+
+
+def check_judge_moa(config: Config) -> Iterator[Fault]:
+    """The panel of ``reward`` where no mixture is used for anything else."""
+    yield from check_panel(config)
+    if not (config.reward.proposers and config.reward.aggregator):
+        yield from check_mixture(config)  # it stands in for what is not named
 
 
 def check_panel(config: Config) -> Iterator[Fault]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -34,6 +35,10 @@ def check_debate(config: Config) -> Iterator[Fault]:
     if pool_settings(config) and count < 2:
         text = f"a debate needs two debaters, and there {'is one' if count else 'are none'}"
         yield Fault(path, f"{text}; name them (one member may sit there twice), or add a member")
+    several = [name for name, seats in Counter(settings.debaters).items() if seats > 1]
+    if several and settings.sample.temperature == 0:
+        text = f"is 0 (greedy), so all seats of {', '.join(several)} say the same; raise it"
+        yield Fault(("debate", "sample", "temperature"), text)
 
 
 def check_multiagent(config: Config) -> Iterator[Fault]:

@@ -189,7 +189,8 @@ class SelfConsistencySettings(Section):
 
 class DebateSettings(Section):
     debaters: list[str] = []
-    """Who debates; default: every contestant. One that is named several times has as many seats."""
+    """Who debates; default: every contestant. One that is named several times has as many seats,
+    which needs a temperature."""
     rounds: int = Field(2, ge=1)
     """Rounds, the first answers included."""
     summariser: str = ""
@@ -219,7 +220,8 @@ class BestOfSettings(Section):
     """How they are written; never longer than `evaluate.max_new_tokens`."""
     judge: str = ""
     """Who chooses: a reward model, or a member by `judge.protocol`. Empty: all members with the
-    role judge, save the one that answers, each with one voice (a council)."""
+    role judge, save the one that answers, each with one voice (a council). Whoever may be the one
+    that answers leaves somebody who chooses."""
 
 
 # Policy gradients ----------------------------------------------------------------------------

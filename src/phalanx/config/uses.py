@@ -6,7 +6,13 @@ against what they do.
 
 from __future__ import annotations
 
-from phalanx.config.mixing import TOGETHER, collective_writes, critics_of, debaters_of
+from phalanx.config.mixing import (
+    TOGETHER,
+    collective_writes,
+    critics_of,
+    debaters_of,
+    panel_chooses,
+)
 from phalanx.config.schema import Config
 from phalanx.config.staging import stage_of
 
@@ -43,7 +49,7 @@ USES: dict[str, frozenset[str]] = {
     "debate": frozenset({"council"}),
     "mixture": frozenset(),
     "council": frozenset(),
-    "best_of_n": _JUDGED,
+    "best_of_n": frozenset({"judge"}),
     "frozen": frozenset(),
 }  # fmt: skip
 """Sections that a method may read, beside :data:`ALL_RUNS` and the one of its own name."""
@@ -52,6 +58,8 @@ USES: dict[str, frozenset[str]] = {
 def uses(config: Config, section: str) -> bool:
     """Whether a run by this configuration may read a section of it."""
     if section in ALL_RUNS or section == config.method or section in USES[config.method]:
+        return True
+    if section in ("mixture", "reward") and config.method == "best_of_n" and panel_chooses(config):
         return True
     return section == "mixture" and config.evaluate.mixture
 

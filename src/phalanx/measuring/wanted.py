@@ -14,6 +14,7 @@ from phalanx.collective.moa_reward import panel_from
 from phalanx.config import rules
 from phalanx.config.faults import did_you_mean
 from phalanx.config.mixing import MOA
+from phalanx.config.rules_answering import all_alike
 from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS, TaskKind
@@ -417,6 +418,9 @@ def _unfit(
                 for one in behind
             ]
         only = [one.name for one in players if config.evaluate.judges == [one.writer]]
+        task = next(task for task in config.evaluate.tasks if task.name == name)
+        alike = {s.together: all_alike(s.together, task, config) for s in players if s.is_method}
+        faults += [f"--members {together}: {text}" for together, text in alike.items() if text]
         if some[0].match == "judged" and only:
             faults.append(
                 f"{name}: {', '.join(only)} has no judge but itself, and nobody judges an answer "

@@ -26,6 +26,7 @@ def content_faults(config: Config) -> Iterator[Fault]:
     yield from _instructions(config)
     yield from _recruits(config)
     yield from _tasks(config)
+    yield from _dev_items(config)
     yield from _template(config)
     yield from _mixture(config)
     yield from _self_rewarding(config)
@@ -115,6 +116,33 @@ def _tasks(config: Config) -> Iterator[Fault]:
             load_task(task, seed=config.evaluate.items_seed(config.seed))
         except PhalanxError as error:  # a package that is missing, code that cannot be confined
             yield Fault(("evaluate", "tasks", position, "source"), str(error))
+
+
+def _dev_items(config: Config) -> Iterator[Fault]:
+    """Who answers alone where nobody is named is whoever is best on dev items: there must be one.
+
+    What tasks of the hub have is not known before they are asked.
+    """
+    section = getattr(config, config.method, None)
+    share = config.evaluate.dev_share
+    if config.method not in ("self_consistency", "best_of_n") or section.member or not share:
+        return
+    from phalanx.tasks import load_task, split_of
+
+    items = []
+    for task in config.evaluate.tasks:
+        if task.source != BUILTIN and not _is_local(task.source):
+            return
+        try:
+            items += load_task(task, seed=config.evaluate.items_seed(config.seed))
+        except PhalanxError:
+            return  # said by _tasks
+    if items and not any(split_of(item, share) == "dev" for item in items):
+        text = (
+            f"names nobody, and with evaluate.dev_share: {share:g} none of the {len(items)} items "
+            "is a dev item, on which a member is best; name one, or raise evaluate.dev_share"
+        )
+        yield Fault((config.method, "member"), text)
 
 
 def overlaps_of(config: Config) -> list[Overlaps]:
