@@ -352,8 +352,8 @@ class Demonstration:
     ``instruction``'s id and the ``turn`` of its conversation (0 the first), the ``writer`` (a
     member, or "mixture"), and the ``response_id`` of the request that wrote it. ``advantage`` is
     set where the row is one of a group of rated responses, for policy gradients. ``drop`` names
-    why a row does not train (``failed``, ``empty``, ``truncated``, ``too_few_proposals``,
-    ``unscored``, ``cut``); such a row keeps what is known of it, so that the sums add up.
+    the reason why a row does not train; such a row keeps what is known of it, so that the sums
+    add up.
     """
 
     id: str

@@ -60,6 +60,16 @@ def test_everybody_is_asked_in_one_phase_and_again_for_the_same_ids():
     assert one == two
 
 
+def test_rows_of_two_iterations_are_not_the_same():
+    settings = config()
+    first, second = (
+        METHOD.run(start(settings, NAMES, [SUM], number), Asked(SCRIPT), settings)
+        for number in (1, 2)
+    )
+    ids = {row.id for result in (first, second) for row in result.demonstrations}
+    assert len(ids) == 2 * 3 * 4
+
+
 def test_a_response_is_rewarded_for_the_answer_of_the_pool():
     result = made(SUM)
     assert result.metrics["labels.found"] == 1

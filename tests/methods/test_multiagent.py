@@ -103,6 +103,15 @@ def test_the_same_call_again_asks_the_same():
     assert [r.id for r in first.requests] == [r.id for r in second.requests]
 
 
+def test_rows_of_two_iterations_are_not_the_same():
+    settings = config()
+    first, second = (
+        METHOD.run(start(settings, NAMES, [SUM], number), Asked(SCRIPT), settings)
+        for number in (1, 2)
+    )
+    assert not {row.id for row in first.demonstrations} & {row.id for row in second.demonstrations}
+
+
 @pytest.mark.parametrize(
     ("last", "reason"),
     [

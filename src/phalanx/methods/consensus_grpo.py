@@ -89,7 +89,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         _Group(one, given, labels[one.instruction.id])
         for one, given in zip(sampled, answers, strict=True)
     ]
-    rows = [row for group in groups for row in _rows(group, settings.truncated)]
+    rows = [row for group in groups for row in _rows(group, settings.truncated, place)]
     for member in members:
         mine = [row for row in rows if row.builder == member.name]
         refuse_nothing(member.name, mine, SETTING, only_failed=True)
@@ -111,7 +111,7 @@ def _answers(one: Samples, read: Reader, truncated: str) -> dict[str, str]:
     }
 
 
-def _rows(group: _Group, truncated: str) -> list[Demonstration]:
+def _rows(group: _Group, truncated: str, place: tuple) -> list[Demonstration]:
     """The rows of one group, which are learned against each other."""
     rewards = group.rewards
     gains = dict(zip(rewards, advantages([*rewards.values()]), strict=True))
@@ -119,7 +119,7 @@ def _rows(group: _Group, truncated: str) -> list[Demonstration]:
     drop = label.reason or ("" if any(gains.values()) else "no_advantage")
     return [
         Demonstration(
-            id=content_id("rated", one.instruction.id, name),
+            id=content_id("rated", *place, one.instruction.id, name),
             prompt=one.instruction.text,
             response=reply.text or "",  # with its reasoning, which is part of the action
             domain=one.instruction.domain,

@@ -17,6 +17,7 @@ def of_answer(
     answer: Answer,
     truncated: str,
     *,
+    place: tuple,
     turns: Sequence[Message] = (),
     drop: str = "",
     at: int = 0,
@@ -24,13 +25,14 @@ def of_answer(
     """An answer as a row to learn, or with the reason why not: first the answer's own, then that it
     is ``truncated`` where this setting says ``drop``, then ``drop``.
 
-    ``turns`` is what was answered, up to its user turn, where that is not the instruction's first
-    turn alone; ``at`` tells rows of one builder, instruction and writer apart.
+    ``place`` is where in the work this happens, (run seed, iteration); rows of another place have
+    other ids. ``turns`` is what was answered, up to its user turn, where that is not the
+    instruction's first turn alone; ``at`` tells rows of one builder, instruction and writer apart.
     """
     *history, last = turns or (Message("user", instruction.text),)
     cut = "truncated" if answer.truncated and truncated == "drop" else ""
     return Demonstration(
-        id=content_id(builder, instruction.id, at, answer.writer),
+        id=content_id(builder, *place, instruction.id, at, answer.writer),
         prompt=last.content,
         response=answer.text,
         domain=instruction.domain,

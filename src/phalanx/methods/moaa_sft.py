@@ -42,7 +42,7 @@ def demonstrate(
     for name in sorted(names, key=lambda name: _TURN.get(name, len(_TURN))):
         builder = builder_of(name, bench)
         turns, counts = converse(builder.asked, builder.answer, repair)
-        made = [_demonstration(name, turn, config) for turn in turns]
+        made = [_demonstration(name, turn, config, bench.place) for turn in turns]
         refuse_nothing(name, made, "moaa.truncated")
         built[name] = made
         if reasoned := sum(turn.answer.reasoned for turn in turns):
@@ -72,10 +72,15 @@ def _repair(members: Sequence[Member], bench: Bench, config: Config) -> Repair:
     return Repair(config.moaa.multi_turn, known[name], want, bench.ask, bench.place)
 
 
-def _demonstration(builder: str, turn: Turn, config: Config) -> Demonstration:
-    turns = (*turn.history, Message("user", turn.prompt))
+def _demonstration(builder: str, turn: Turn, config: Config, place: tuple) -> Demonstration:
     row = of_answer(
-        builder, turn.instruction, turn.answer, config.moaa.truncated, turns=turns, at=turn.number
+        builder,
+        turn.instruction,
+        turn.answer,
+        config.moaa.truncated,
+        place=place,
+        turns=(*turn.history, Message("user", turn.prompt)),
+        at=turn.number,
     )
     return replace(row, turn=turn.number)
 

@@ -89,6 +89,7 @@ class _Course:
     debated: Debated
     settings: MultiagentSettings
     turns: dict[str, tuple[Message, ...]]
+    place: tuple
 
     def final(self, said: Proposal) -> str:
         """The final answer that was given; "" where there is none, or it may not count."""
@@ -124,16 +125,16 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     settings = config.multiagent
     names = debaters_of(config)
     known = named(names, iteration.members, "debate.debaters")
-    noted = _Noted(ask)
+    noted, place = _Noted(ask), (iteration.seed, iteration.number)
     debated = debate(
         [(Message("user", instruction.text),) for instruction in iteration.instructions],
         [[known[name] for name in names]] * config.debate.rounds,
         noted,
         config.debate.sample,
-        place=(iteration.seed, iteration.number),
+        place=place,
     )
     courses = [
-        _Course(instruction, one, settings, noted.turns)
+        _Course(instruction, one, settings, noted.turns, place)
         for instruction, one in zip(iteration.instructions, debated, strict=True)
     ]
     critics = critics_of(config)
@@ -166,7 +167,9 @@ def _generator_row(
     first = course.said(name)[0]
     answer = Answer.of(first.response, name)
     drop = course.gap(first)
-    return of_answer(builder, course.instruction, answer, settings.truncated, drop=drop)
+    return of_answer(
+        builder, course.instruction, answer, settings.truncated, place=course.place, drop=drop
+    )
 
 
 def _critic_rows(
@@ -193,6 +196,7 @@ def _critic_rows(
                 course.instruction,
                 answer,
                 settings.truncated,
+                place=course.place,
                 turns=course.turns[last.response.request_id],
                 drop=drop or ("" if kind else "unsettled"),
             )

@@ -64,7 +64,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         for one, some in zip(chosen, competing, strict=True)
     ]
     rows = [
-        _row(one, some, at, settings.truncated)
+        _row(one, some, at, settings.truncated, place)
         for one, some, at in zip(sampled, competing, best, strict=True)
     ]
     names = [one.name for one in own]
@@ -101,7 +101,9 @@ def _competing(one: Samples, truncated: str) -> list[int]:
     ]
 
 
-def _row(one: Samples, competing: Sequence[int], best: int | None, truncated: str) -> Demonstration:
+def _row(
+    one: Samples, competing: Sequence[int], best: int | None, truncated: str, place: tuple
+) -> Demonstration:
     """The best response to learn, or one that stands for the group, with the reason why not."""
     answers = [Answer.of(response, one.member.name) for response in one.responses]
     if best is not None or competing:
@@ -109,7 +111,7 @@ def _row(one: Samples, competing: Sequence[int], best: int | None, truncated: st
         drop = "unscored" if best is None else ""
     else:  # rather one that was written than one that failed
         answer, drop = min(answers, key=lambda answer: (bool(answer.drop), answer.drop)), ""
-    return of_answer(one.member.name, one.instruction, answer, truncated, drop=drop)
+    return of_answer(one.member.name, one.instruction, answer, truncated, place=place, drop=drop)
 
 
 def _score_metrics(

@@ -65,7 +65,7 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     def ask_here(phase: str, requests: Sequence[Request]) -> list[Response]:
         return ask(phase.removeprefix("evaluate "), requests)  # nobody is measured by this
 
-    settings = config.single_multi
+    settings, place = config.single_multi, (iteration.seed, iteration.number)
     reached = _COLLECTIVES[settings.collective](
         [_question(instruction, config) for instruction in iteration.instructions],
         iteration.members,
@@ -73,10 +73,10 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
         config,
         best="",  # not known while members learn: those that need it are named
         want=sampling(collective_writes(config)[1]),
-        place=(iteration.seed, iteration.number),
+        place=place,
     )
     rows = [
-        _row(instruction, one, config)
+        _row(instruction, one, config, place)
         for instruction, one in zip(iteration.instructions, reached, strict=True)
     ]
     refuse_nothing(BUILDER, rows, "single_multi.truncated")
@@ -97,13 +97,13 @@ def _question(instruction: Instruction, config: Config) -> Question:
     return Question(instruction.id, turns, read, same)
 
 
-def _row(instruction: Instruction, one: Reached, config: Config) -> Demonstration:
+def _row(instruction: Instruction, one: Reached, config: Config, place: tuple) -> Demonstration:
     if one.response is None:
         reason = one.reason.partition(":")[0].replace(" ", "_")
         answer = Answer(one.writer, drop=reason)
     else:
         answer = Answer.of(one.response, one.writer)
-    return of_answer(BUILDER, instruction, answer, config.single_multi.truncated)
+    return of_answer(BUILDER, instruction, answer, config.single_multi.truncated, place=place)
 
 
 def _metrics(reached: Sequence[Reached], rows: Sequence[Demonstration]) -> dict[str, float]:
