@@ -179,7 +179,7 @@ class JudgeSettings(Section):
     per_duel: int | None = Field(None, ge=1)
     """Ask only this many judges of each duel, drawn at random; default: all who may."""
     quorum: Share = 0.5
-    """Share of the asked judges who must be readable, or the duel has no outcome."""
+    """Share of the judgments asked for that must be readable, or there is no verdict."""
     max_unreadable: Share = 0.5
     """Stop the run when a larger share of an iteration's judgments cannot be read."""
 
