@@ -77,6 +77,15 @@ def test_a_judge_that_says_nothing_readable_is_silent_and_counted():
     assert (found.at, found.reason, found.num_silent) == (None, "no verdict", 3)
 
 
+def test_a_judge_has_no_voice_where_one_of_its_scores_is_missing():
+    """It would have chosen A of A and C, and may like B best."""
+    partly = {"A": 3.0, "C": 0.0}
+    _, found = held({"bob": partly, "cora": LIKES_B, "dan": LIKES_B})
+    assert (found.at, found.num_voices, found.num_silent) == (1, 2, 1)
+    _, found = held({"bob": partly}, judges=("bob",))
+    assert (found.at, found.reason, found.num_silent) == (None, "no verdict", 1)
+
+
 def test_nobody_judges_an_answer_of_its_own():
     asked, found = held({"cora": LIKES_B, "dan": LIKES_B}, answers("A", "B", name="bob"))
     assert {request.member.name for requests in asked.requests for request in requests} == {

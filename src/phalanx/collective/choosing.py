@@ -39,7 +39,7 @@ class Chosen:
 
     ``reason`` says why there is none, or "drawn" where several were equally good. Of
     :func:`by_voices`, ``num_voices`` are the judges with a voice, ``num_silent`` those that were
-    asked and said nothing that can be read.
+    asked and did not say of every answer something that can be read.
     """
 
     at: int | None
@@ -257,8 +257,10 @@ def _loudest(
     silent = 0
     for one in ranked:
         known = {at: score for at in options if (score := one.scores[at]) is not None}
+        if len(known) < len(options):  # it may like best what is missing
+            silent += 1
+            continue
         top = [at for at, score in known.items() if score == max(known.values())]
-        silent += not top
         for at in top:
             voices[at] += Fraction(1, len(top))
     enough = voices and len(ranked) - silent >= quorum * len(ranked) - 1e-12
