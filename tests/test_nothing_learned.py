@@ -1,4 +1,4 @@
-"""Stages of MoAA that are refused, or leave a student as it was."""
+"""Iterations that are refused, or leave a learner as it was."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from phalanx.errors import JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.progress import Silent
+from tests.scripts import write_rows
 from tests.tiny import make_tiny
 
 WRITTEN = "  - {when: ., reply: [Seven., Nine., Eight., Ten., Four.]}\n"
@@ -117,3 +118,43 @@ def test_a_student_whose_samples_all_tie_keeps_its_version_and_is_not_measured_a
     again = Listening()
     align(config, tmp_path / "run", progress=again)
     assert not [text for text in again.said if "nothing to learn" in text]
+
+
+def rival(folder: Path, method: str, **more) -> Listening:
+    """What is said in a run of one iteration, whose first learner has weights."""
+    writer = {"name": "ada", "model": str(make_tiny(folder / "base", seed=1)), "roles": ["learn"]}
+    given = {
+        "pool": {"members": [writer]},
+        "method": method,
+        "iterations": 1,
+        "resources.threads": 1,
+        **more,
+    }
+    (folder / "config.yaml").write_text("seed: 3\n", encoding="utf-8")
+    heard = Listening()
+    align(load(folder / "config.yaml", given), folder / "run", progress=heard)
+    return heard
+
+
+def test_pairs_of_a_file_that_all_drop_are_counted_and_no_judgment_is_spoken_of(tmp_path):
+    rows = [{"prompt": f"Say {n}.", "chosen": f"{n} " * 9, "rejected": f"{n}"} for n in range(3)]
+    pairs = write_rows(tmp_path / "pairs.jsonl", rows)
+    own = {"source": str(pairs)}
+    heard = rival(
+        tmp_path, "preference_file", preference_file=own, **{"pairs.max_length_ratio": 1.0}
+    )
+    (note,) = [text for text in heard.said if "nothing to learn" in text]
+    assert note.endswith("(dropped: 3 length); where texts are too long, raise the limit")
+
+
+def test_spin_has_responses_to_look_at_and_no_judgments(tmp_path):
+    rows = [{"instruction": f"Say {n}.", "answer": f"{n} " * 9} for n in range(3)]
+    answered = write_rows(tmp_path / "answered.jsonl", rows)
+    heard = rival(
+        tmp_path, "spin",
+        **{"instructions.source": str(answered), "spin.sample.max_new_tokens": 2,
+           "train.max_length": 8},
+    )  # fmt: skip
+    (note,) = [text for text in heard.said if "nothing to learn" in text]
+    assert "(dropped: 3 prompt_too_long); look at the responses (phalanx export RUN responses)" in note
+    assert "judgments" not in note

@@ -273,29 +273,34 @@ def _learned(
         if result.num_examples:
             yield result
             continue
-        member = before[result.member.name]
-        lost = result.num_dropped or _dropped_rows(session.ledger, number, member, lessons[member])
+        member, ledger = before[result.member.name], session.ledger
+        lesson = lessons[member]
+        lost = result.num_dropped or _dropped_rows(ledger, number, member, lesson)
         listed = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
-        what = "judgments" if lessons[member].endswith("pairs") else "responses"
+        hint = "where texts are too long, raise the limit"
+        kinds = ("judgments", "responses") if lesson.endswith("pairs") else ("responses",)
+        if what := next((k for k in kinds if ledger.count(k, "iteration = ?", (number,))), ""):
+            alike = "ties are scores or votes that are alike"
+            hint = f"look at the {what} (phalanx export RUN {what}): {alike}; {hint}"
         session.progress.say(
             f"Note: {member.name} had nothing to learn from in iteration {number} and stays as it "
-            f"was (dropped: {listed or 'none'}). Look at the {what} (phalanx export RUN {what}): "
-            "ties are scores or votes that are alike; where texts are too long, raise the limit"
+            f"was (dropped: {listed or 'none'}); {hint}"
         )
         yield replace(result, member=member)
 
 
 def _dropped_rows(ledger: Ledger, number: int, member: Member, lesson: str) -> dict[str, int]:
-    """How many rows of this lesson were dropped, by the reason: of pairs, those with a response of
-    the member."""
+    """How many rows of this lesson were dropped, by the reason."""
     _, _, builder = lesson.partition(":")
-    table, own = "demonstrations", "builder = ?"
-    if not builder:
-        table, own = "pairs", "? IN (chosen_member, rejected_member)"
+    table, own, values = "demonstrations", " AND builder = ?", (builder,)
+    if lesson == "own pairs":
+        table, own, values = "pairs", " AND ? IN (chosen_member, rejected_member)", (member.name,)
+    elif not builder:
+        table, own, values = "pairs", "", ()
     rows = ledger.query(
-        f"SELECT dropped, count(*) AS n FROM {table} WHERE iteration = ? AND dropped <> '' "
-        f"AND {own} GROUP BY 1",
-        (number, builder or member.name),
+        f"SELECT dropped, count(*) AS n FROM {table} WHERE iteration = ? AND dropped <> ''{own} "
+        "GROUP BY 1",
+        (number, *values),
     )
     return {row["dropped"]: row["n"] for row in rows}
 
