@@ -38,7 +38,7 @@ def test_the_best_member_answers_every_question_in_one_ask():
     assert asked.phases == ["evaluate answer"]
     assert {request.member.name for request in asked.requests} == {"cora"}
     assert len(set(ids(asked))) == 4 * 5
-    assert {one.writer for one in found} == {"cora"}
+    assert {one.writer for one in found if one.response} == {"cora"}
 
 
 def test_a_member_that_is_named_goes_before_the_best():

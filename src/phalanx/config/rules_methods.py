@@ -10,6 +10,7 @@ from phalanx.config.rules_training import holds, prompt_leaves_room
 from phalanx.config.schema import Config, TrainSettings
 from phalanx.config.uses import (
     ANSWERING,
+    PAPERS,
     USES,
     answers_in_prompt,
     learns_pairs,
@@ -19,8 +20,6 @@ from phalanx.config.uses import (
     uses,
 )
 
-PAPERS = ("sparta", "moaa")
-"""Methods with rules of their own about sections without use (rules, rules_moaa)."""
 _SECTIONS_OF_RIVALS = tuple(name for name in USES if name not in (*PAPERS, "mixture", "frozen"))
 
 

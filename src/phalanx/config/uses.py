@@ -16,6 +16,8 @@ from phalanx.config.mixing import (
 from phalanx.config.schema import Config
 from phalanx.config.staging import stage_of
 
+PAPERS = ("sparta", "moaa")
+"""The two papers' methods, with rules about sections without use and reports of their own."""
 ANSWERING = (*TOGETHER, "mixture")
 """Methods that answer together and train nobody; ``frozen`` does not even that."""
 

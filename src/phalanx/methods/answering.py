@@ -10,7 +10,7 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.config.base import AnswerSettings
 from phalanx.config.mixing import named
 from phalanx.errors import ConfigError
-from phalanx.methods.method import Question
+from phalanx.methods.method import Question, Reached
 from phalanx.types import Ask, Member, Response, Sampling
 
 Settings = TypeVar("Settings", bound=AnswerSettings)
@@ -70,6 +70,24 @@ def usable_text(reply: Response) -> str:
 def num_failed(replies: Sequence[Response]) -> int:
     """How many of the answers cannot be used: failed, empty, or reasoning alone."""
     return sum(not usable_text(reply) for reply in replies)
+
+
+def counted(replies: Sequence[Response]) -> dict[str, int]:
+    """How many answers there were, and how many of them cannot be used."""
+    return {"answers": len(replies), "failed": num_failed(replies)}
+
+
+def reached(
+    at: int | None,
+    replies: Sequence[Response],
+    writers: Sequence[str],
+    reason: str,
+    counts: dict[str, int],
+) -> Reached:
+    """The answer at a position, by its writer; for None the reason why there is none."""
+    if at is None:
+        return Reached(None, reason=reason, counts=counts)
+    return Reached(replies[at], writers[at], counts=counts)
 
 
 def no_answer(replies: Sequence[Response]) -> str:

@@ -22,7 +22,7 @@ from phalanx.collective.choosing import by_voices, candidate, shown_to_judges
 from phalanx.config.mixing import choosers_of, panel_chooses
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.methods.answering import first_answers, no_longer, num_failed, one_member
+from phalanx.methods.answering import counted, first_answers, no_longer, one_member, reached
 from phalanx.methods.method import Method, Question, Reached
 from phalanx.types import Ask, Member, Request, Response, Sampling
 
@@ -66,14 +66,11 @@ def answer(
     chosen, _ = by_voices(
         groups, judges, members, ask_judges, config, place=(config.seed, *place, "best_of_n")
     )
-    reached = []
-    for one, replies in zip(chosen, sampled, strict=True):
-        counts = {"answers": len(replies), "failed": num_failed(replies)} | one.counts
-        if one.at is None:
-            reached.append(Reached(None, member.name, one.reason, counts))
-        else:
-            reached.append(Reached(replies[one.at], member.name, counts=counts))
-    return reached
+    names = [member.name] * settings.samples
+    return [
+        reached(one.at, replies, names, one.reason, counted(replies) | one.counts)
+        for one, replies in zip(chosen, sampled, strict=True)
+    ]
 
 
 METHOD = Method(

@@ -20,7 +20,7 @@ from phalanx.collective.choosing import candidate
 from phalanx.collective.council import elect
 from phalanx.config.mixing import named
 from phalanx.config.schema import Config
-from phalanx.methods.answering import first_answers, no_longer, num_failed
+from phalanx.methods.answering import counted, first_answers, no_longer, reached
 from phalanx.methods.method import Method, Question, Reached
 from phalanx.types import Ask, Member, Sampling
 
@@ -50,14 +50,11 @@ def answer(
     elected = elect(
         groups, voters, ask, settings.votes, place=(*place, "council"), phase="evaluate"
     )
-    reached = []
-    for one, replies in zip(elected, answered, strict=True):
-        counts = {"answers": len(replies), "failed": num_failed(replies)} | one.counts
-        if one.at is None:
-            reached.append(Reached(None, reason=one.reason, counts=counts))
-        else:
-            reached.append(Reached(replies[one.at], answering[one.at].name, counts=counts))
-    return reached
+    names = [member.name for member in answering]
+    return [
+        reached(one.at, replies, names, one.reason, counted(replies) | one.counts)
+        for one, replies in zip(elected, answered, strict=True)
+    ]
 
 
 def council_of(

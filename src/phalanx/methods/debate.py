@@ -27,7 +27,7 @@ from phalanx.collective.ownwords import split_reasoning
 from phalanx.collective.voting import first_of_majority
 from phalanx.config.mixing import named
 from phalanx.config.schema import Config
-from phalanx.methods.answering import no_answer, no_longer, usable_text
+from phalanx.methods.answering import no_answer, no_longer, reached, usable_text
 from phalanx.methods.method import Method, Question, Reached
 from phalanx.types import Ask, Member, Response, Sampling
 
@@ -77,10 +77,13 @@ def _most_frequent(question: Question, one: Debated) -> Reached:
     if one.reason:
         return Reached(None, reason=one.reason, counts=_counts(one))
     at = first_of_majority([said.text for said in one.last], question.read, question.same)
-    if at is None:
-        reason = no_answer([said.response for said in one.last])
-        return Reached(None, reason=reason, counts=_counts(one))
-    return Reached(one.last[at].response, one.last[at].member, counts=_counts(one))
+    return _at(at, one, no_answer([said.response for said in one.last]), {})
+
+
+def _at(at: int | None, one: Debated, reason: str, counts: dict[str, int]) -> Reached:
+    replies = [said.response for said in one.last]
+    writers = [said.member for said in one.last]
+    return reached(at, replies, writers, reason, _counts(one) | counts)
 
 
 def _summarised(
@@ -136,13 +139,7 @@ def _elected(
     votes = config.council.votes
     chosen = elect(groups, voters, ask, votes, place=(*place, "debate"), phase="evaluate")
     return [
-        Reached(None, reason=one.reason or choice.reason, counts=_counts(one) | choice.counts)
-        if choice.at is None
-        else Reached(
-            one.last[choice.at].response,
-            one.last[choice.at].member,
-            counts=_counts(one) | choice.counts,
-        )
+        _at(choice.at, one, one.reason or choice.reason, choice.counts)
         for one, choice in zip(found, chosen, strict=True)
     ]
 

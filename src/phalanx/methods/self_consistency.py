@@ -18,11 +18,12 @@ from phalanx.collective.voting import first_of_majority
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.methods.answering import (
+    counted,
     first_answers,
     no_answer,
     no_longer,
-    num_failed,
     one_member,
+    reached,
     usable_text,
 )
 from phalanx.methods.method import Method, Question, Reached
@@ -56,15 +57,12 @@ def answer(
         place=place,
         samples=settings.samples,
     )
-    reached = []
+    names = [member.name] * settings.samples
+    found = []
     for question, replies in zip(questions, sampled, strict=True):
         at = first_of_majority(list(map(usable_text, replies)), question.read, question.same)
-        counts = {"answers": len(replies), "failed": num_failed(replies)}
-        if at is None:
-            reached.append(Reached(None, member.name, no_answer(replies), counts))
-        else:
-            reached.append(Reached(replies[at], member.name, counts=counts))
-    return reached
+        found.append(reached(at, replies, names, no_answer(replies), counted(replies)))
+    return found
 
 
 METHOD = Method(

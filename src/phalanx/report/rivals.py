@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
-from phalanx.config.uses import ANSWERING, trains
+from phalanx.config.uses import PAPERS, trains
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.ledger.rows import together_key
@@ -21,8 +21,6 @@ from phalanx.report.records import Change
 from phalanx.report.scores import Table, best_in, by_domain, domain_mean, macro
 from phalanx.statistics import Interval
 
-PAPERS = ("sparta", "moaa")
-"""Methods whose reports have sections of their own."""
 _ELSEWHERE = (
     "num_pairs", "num_demonstrations", "num_dropped", "num_judgments", "num_unreadable",
     "num_decidable_pairs", "label_accuracy", "num_duels", "num_decided", "num_tie", "num_flipped",
@@ -74,12 +72,16 @@ class RivalFacts:
     title: str
     paper: str
     kind: str
-    answers: bool
     made: tuple[MadeRows, ...] = ()
     figures: dict[str, dict[int, float]] | None = None
     levels: tuple[Measured, ...] = ()
     best: str = ""
     over_best: tuple[Change, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether members answer together and train nobody."""
+        return self.kind == "answer"
 
 
 def rival_facts(ledger: Ledger, config: Config) -> RivalFacts | None:
@@ -87,15 +89,14 @@ def rival_facts(ledger: Ledger, config: Config) -> RivalFacts | None:
     name = ledger.get("method") or config.method
     if name in PAPERS or name not in METHODS:
         return None
-    method, answers = METHODS[name], name in ANSWERING
+    method = METHODS[name]
     levels, best, over = ((), "", ()) if trains(config) else _levels(ledger, config, name)
     return RivalFacts(
         title=method.title,
         paper=method.paper,
         kind=method.kind,
-        answers=answers,
         made=tuple(_made(ledger)),
-        figures=_on_the_way(ledger, name) if answers else _figures(ledger),
+        figures=_on_the_way(ledger, name) if method.kind == "answer" else _figures(ledger),
         levels=levels,
         best=best,
         over_best=over,
