@@ -19,7 +19,7 @@ from phalanx.identity import canonical_json
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import ITEM_TEXTS
 from phalanx.loop import align
-from phalanx.marking import record_answers
+from phalanx.marking import Answered, record_answers
 from phalanx.pool import members_from
 from phalanx.statistics import pass_at_k
 from phalanx.types import Failure, Likelihood, Options, Request, Response, Sampling
@@ -275,6 +275,20 @@ def test_a_failed_sample_is_wrong_and_told(tmp_path: Path) -> None:
     for row in right:
         assert row["score"] == pytest.approx(2 / 3)
         assert (row["readable"], row["reason"]) == (1, "sample 3: refused")
+
+
+def test_a_sample_without_an_answer_has_its_own_reason(tmp_path: Path) -> None:
+    config = sampled(tmp_path, samples=3)
+    item = load_tasks(config)[0]
+    said = Response("r", text=item.answer, finish_reason="stop")
+    missing = ("", "failed: 1", "no vote: 2")
+    one = Answered("all", item, (said, None, None), "ada", missing)
+    two = replace(one, name="last", responses=(None, said, said), missing=("empty: 0", "", ""))
+    with Ledger(run_ledger_path(tmp_path / "l"), writable=True) as ledger:
+        record_answers([one, two], Answers(drawn), ledger, config, iteration=0)
+        rows = {row["member"]: row for row in ledger.query("SELECT * FROM evaluations")}
+    assert rows["all"]["reason"] == "sample 2: failed: 1"
+    assert rows["last"]["reason"] == "empty: 0"
 
 
 def test_samples_of_judged_items_are_judged_one_by_one(judged: Config, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Those who answer together are measured likewise: the mixture, and the methods th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from phalanx.collective.mixture import Mixed, Mixture, mix_as, mixture_from
@@ -164,7 +164,7 @@ def ask_mixture(
             item,
             tuple(one.response for one in mixed),
             mixture.aggregator.name,
-            next((one.reason for one in mixed if one.reason), ""),
+            tuple(one.reason for one in mixed),
         )
         for item, mixed in zip(items, found, strict=True)
     ]
@@ -275,21 +275,26 @@ def ask_together(
         )
         for at, one in zip(places, made, strict=True):
             found[at].append(one)
-    counts: Counter[str] = Counter()
-    for one in (one for reached in found for one in reached):
-        counts.update({"questions": 1, "unanswered": int(one.response is None)} | one.counts)
     answered = [
         Answered(
             name,
             item,
             tuple(one.response for one in reached),
             reached[0].writer,
-            next((one.reason for one in reached if one.reason), ""),
+            tuple(one.reason for one in reached),
             tuple(one.writer for one in reached),
         )
         for item, reached in zip(items, found, strict=True)
     ]
-    return answered, dict(counts)
+    return answered, summed(one for reached in found for one in reached)
+
+
+def summed(reached: Iterable[Reached]) -> dict[str, int]:
+    """What happened on the way to these answers; ``asked`` counts them, every sample by itself."""
+    counts: Counter[str] = Counter()
+    for one in reached:
+        counts.update({"asked": 1, "unanswered": int(one.response is None)} | one.counts)
+    return dict(counts)
 
 
 def question_of(item: TaskItem) -> Question:

@@ -41,14 +41,14 @@ class Answered:
 
     ``name`` is that of its row, ``writer`` the member that wrote it, who does not judge it;
     ``writers`` has the one of each sample where several may have written them. Where a response is
-    None ``missing`` says why.
+    None the ``missing`` of its sample says why.
     """
 
     name: str
     item: TaskItem
     responses: tuple[Response | None, ...]
     writer: str
-    missing: str = ""
+    missing: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
 
     def writer_of(self, sample: int) -> str:
@@ -186,10 +186,11 @@ def _game(
     }
 
 
-def _mark(one: Answered, response: Response | None, grade: Grade | None) -> Score:
+def _mark(one: Answered, sample: int, grade: Grade | None) -> Score:
     """Right, readable and why not, of one response."""
+    response = one.responses[sample]
     if response is None:
-        return Score(False, False, one.missing)
+        return Score(False, False, one.missing[sample])
     if response.error is not None:
         return Score(False, False, response.error.kind)
     if one.item.match != "judged":
@@ -207,10 +208,7 @@ def _row(
     config: Config,
 ) -> dict[str, Any]:
     """One row of ``evaluations``; ``verdicts`` are by the place of the item and its sample."""
-    marks = [
-        _mark(one, response, verdicts.get((at, number)))
-        for number, response in enumerate(one.responses)
-    ]
+    marks = [_mark(one, number, verdicts.get((at, number))) for number in range(len(one.responses))]
     first, response = marks[0], one.responses[0]
     share = first.share if len(marks) == 1 else sum(mark.correct for mark in marks) / len(marks)
     later = [f"sample {n}: {m.reason}" for n, m in enumerate(marks[1:], 2) if not m.readable]

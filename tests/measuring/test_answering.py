@@ -62,7 +62,7 @@ def test_every_method_answers_every_item_and_what_happened_is_counted(config, tm
         purposes = {row["purpose"] for row in ledger.query("SELECT purpose FROM responses")}
     assert purposes == {"evaluate", "answer", "debate", "vote", "judge"}
     assert counts["self_consistency"] == {
-        "questions": 4, "unanswered": 1, "answers": 12, "failed": 0,
+        "asked": 4, "unanswered": 1, "answers": 12, "failed": 0,
     }  # fmt: skip
     assert counts["debate"]["failed"] == 1  # bob, on the broken one
     council = counts["council"]
@@ -87,6 +87,23 @@ def test_asked_again_nothing_is_asked_and_a_further_method_adds_its_own(config, 
     assert stored(out, answered) == before
     assert phalanx_eval(*words, "debate").returncode == 0
     assert {name for name, _ in recorded(out)} == {"ada", "council", "debate"}
+
+
+def test_a_further_voter_makes_another_council(config, tmp_path):
+    out, script = tmp_path / "out", tmp_path / "script.yaml"
+    words = [config, "--task", "gsm8k", "--data", tmp_path, "--out", out, "--members"]
+    seated = ["council.members=[ada,bob,cora]", "debate.debaters=[ada,bob,cora]"]
+    assert phalanx_eval(*words, "council,debate", *seated).returncode == 0
+    before = recorded(out)
+    text = config.read_text(encoding="utf-8")
+    dan = f"    - {{name: dan, engine: scripted, model: 'script:{script}', roles: [judge]}}\n"
+    config.write_text(text.replace("judge: {", f"{dan}judge: {{", 1), encoding="utf-8")
+    other = phalanx_eval(*words, "council", *seated)
+    assert other.returncode == 1
+    assert "has measured another council: whom it asks were ada@" in other.stderr
+    assert "dan" in other.stderr
+    assert phalanx_eval(*words, "debate", *seated).returncode == 0  # dan has no part in it
+    assert recorded(out) == before
 
 
 class Stops(ScriptedEngine):
@@ -149,6 +166,7 @@ def test_what_they_cannot_answer_they_are_left_out_of(config, tmp_path):
 
 def test_they_play_contests_but_for_the_one_that_only_votes(config, tmp_path):
     rows = [{"instruction": f"Say {word} about apples"} for word in ("much", "little")]
+    rows.append({"instruction": "Say what pears are"})
     write_rows(tmp_path / "open.jsonl", rows)
     script = tmp_path / "script.yaml"
     text = config.read_text(encoding="utf-8")
@@ -165,6 +183,15 @@ def test_they_play_contests_but_for_the_one_that_only_votes(config, tmp_path):
         ("council", "judy"),
         ("best_of_n", "judy"),
     }
+    with Ledger(run_ledger_path(out)) as ledger:
+        counts = {
+            name: json.loads(ledger.get(f"together:0:{name}:open") or "{}")
+            for name in ("debate", "council", "best_of_n")
+        }
+    assert all(found["asked"] == 3 for found in counts.values())
+    assert counts["council"]["unanswered"] == 1  # on pears
+    reasons = [row["reason"] for row in games if row["member"] == "council"]
+    assert any(one.startswith("no answer: no vote: of 1 voters") for one in reasons)
     alone = phalanx_eval(*words, "--task", "open", "--members", "self_consistency,bob,ada")
     assert "self_consistency is not measured on open: a vote writes no answer" in alone.stdout
 

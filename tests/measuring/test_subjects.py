@@ -65,7 +65,8 @@ def together(place: Asking, kind: str) -> Subject:
 
 def texts(subject: Subject, place: Asking, *asked: str) -> list[str | None]:
     replies = answers(subject, talk(*asked), [WANT] * len(asked), place)
-    return [reply.text if reply else None for reply in replies]
+    assert all(bool(one.reason) is (one.response is None) for one in replies)
+    return [one.response.text if one.response else None for one in replies]
 
 
 def test_a_member_answers_and_is_asked_once(place):
@@ -73,17 +74,17 @@ def test_a_member_answers_and_is_asked_once(place):
     assert texts(ada, place, "Why?", "Why?") == ["<think>well</think>good answer"] * 2
     assert place.ledger.count("responses") == 1
     failed = answers(ada, talk("breaks"), [WANT], place)
-    assert failed[0] is not None
-    assert failed[0].error is not None
+    assert failed[0].response is not None
+    assert failed[0].response.error is not None
 
 
 def test_a_conversation_may_have_a_system_message_and_turns(place):
     ada = Subject("ada", pool.members_from(place.config)[:1])
     turns = (Message("system", "s"), Message("user", "a"), Message("assistant", "b"),
              Message("user", "c"))  # fmt: skip
-    assert answers(ada, [turns], [WANT], place)[0].text.endswith("good answer")
+    assert answers(ada, [turns], [WANT], place)[0].response.text.endswith("good answer")
     best = answers(together(place, "best_of"), [turns], [WANT], place)
-    assert best[0].text.endswith("good answer")
+    assert best[0].response.text.endswith("good answer")
 
 
 def test_the_best_of_several_is_the_one_that_others_prefer(place):
@@ -149,7 +150,7 @@ def test_a_mixture_answers_as_it_is_wanted(place):
     mixed = together(place, "mixture")
     wants = [WANT, Sampling(temperature=0.5, max_new_tokens=8)]
     replies = answers(mixed, talk("Why?", "How?"), wants, place)
-    assert [reply.text for reply in replies] == ["poor answer"] * 2
+    assert [one.response.text for one in replies] == ["poor answer"] * 2
     purposes = {
         row["purpose"]: row["n"]
         for row in place.ledger.query("SELECT purpose, count(*) AS n FROM responses GROUP BY 1")

@@ -134,4 +134,4 @@ def test_a_run_on_the_embedded_model(tmp_path):
     settings = {"rounds": 2, "sample": {"max_new_tokens": 10}}
     rows, facts = real_run(tmp_path, "debate", debate=settings)
     assert set(rows) == {"ada", "bob", "cora", "debate"}
-    assert '"questions":2' in facts["together:0:debate"]
+    assert '"asked":2' in facts["together:0:debate"]

@@ -93,7 +93,7 @@ def test_an_answer_together_is_compared_with_the_best_member(answered: RunFacts)
     assert overall.before == levels["ada"]
     assert overall.difference == pytest.approx(levels["debate"] - levels["ada"])
     assert overall.n == rival.levels[0].num_test
-    assert rival.figures["questions"] == {0: 8}
+    assert rival.figures["asked"] == {0: 8}
 
 
 def test_the_mixture_of_evaluation_is_shown_and_tests_of_domains_are_adjusted(tmp_path) -> None:

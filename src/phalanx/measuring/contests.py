@@ -22,11 +22,13 @@ from phalanx.benchmarks.records import Question
 from phalanx.collective.conversation import Answer
 from phalanx.config.schema import Config, TaskSettings
 from phalanx.errors import ConfigError, LedgerError
+from phalanx.evaluate import summed
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger.rows import CONTEST
 from phalanx.measuring.contests_judging import Bench, Match, Row, battles, preferences, ratings
 from phalanx.measuring.contests_open import comparisons
-from phalanx.measuring.subjects import Subject, answers, may_compare
+from phalanx.measuring.subjects import Subject, answers, may_compare, record_counts
+from phalanx.methods import Reached
 from phalanx.types import Member, Message, Sampling
 
 OUTPUT = "baseline"
@@ -325,6 +327,7 @@ def _answered(subject: Subject, made: Prepared, place: Asking) -> list[tuple[Ans
     """
     questions = made.questions.rows
     said: list[list[Answer]] = [[] for _ in questions]
+    reached: list[Reached] = []
     for turn in range(max(len(row.turns) for row in questions)):
         asked = [
             at
@@ -333,10 +336,12 @@ def _answered(subject: Subject, made: Prepared, place: Asking) -> list[tuple[Ans
         ]
         turns = [_so_far(questions[at], said[at], turn) for at in asked]
         wants = [_want(questions[at], made.task, place.config) for at in asked]
-        replies = answers(subject, turns, wants, place) if asked else []
-        for at, reply in zip(asked, replies, strict=True):
-            missing = Answer(subject.name, drop="nothing to answer with")
-            said[at].append(missing if reply is None else Answer.of(reply, subject.name))
+        found = answers(subject, turns, wants, place) if asked else []
+        for at, one in zip(asked, found, strict=True):
+            missing = Answer(subject.name, drop=one.reason)
+            said[at].append(Answer.of(one.response, subject.name) if one.response else missing)
+        reached += found
+    record_counts(subject, made.task.name, summed(reached), place)
     for row, mine in zip(questions, said, strict=True):
         mine += [Answer(subject.name, drop="no earlier answer")] * (len(row.turns) - len(mine))
     return [tuple(mine) for mine in said]

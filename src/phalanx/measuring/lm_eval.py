@@ -36,8 +36,10 @@ from phalanx.asking import Asking
 from phalanx.collective.ownwords import answer_alone
 from phalanx.config.faults import closest
 from phalanx.errors import ConfigError, MissingPackage
+from phalanx.evaluate import summed
 from phalanx.identity import content_id
-from phalanx.measuring.subjects import MAJORITY, Subject, answers
+from phalanx.measuring.subjects import MAJORITY, Subject, answers, record_counts
+from phalanx.methods import Reached
 from phalanx.tasks import TaskItem, split_of
 from phalanx.types import Likelihood, Message, Request, Response, Sampling
 
@@ -86,6 +88,7 @@ def measure_lm_eval(
         metrics = {name: _metric(one) for name, one in loaded["tasks"].items()}
         rows = list(_rows(row_name(task), player, results, metrics, place))
         place.ledger.record_evaluation(rows)
+        record_counts(subject, row_name(task), summed(player.reached), place)
 
 
 def row_name(task: str) -> str:
@@ -260,14 +263,15 @@ def _refused(task: Any) -> str:
 class _Player:
     """A subject as lm-eval sees a model (the methods of ``lm_eval.api.model.LM`` that it calls).
 
-    ``failed`` and ``responses``: (task, number of the item) -> why there is no answer, and the id
-    of the first request.
+    ``reached``: every text that was asked for. ``failed`` and ``responses``: (task, number of the
+    item) -> why there is no answer, and the id of the first request.
     """
 
     subject: Subject
     place: Asking
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
     responses: dict[tuple[str, int], str] = field(default_factory=dict)
+    reached: list[Reached] = field(default_factory=list)
     rank: int = 0
     world_size: int = 1
 
@@ -282,10 +286,12 @@ class _Player:
         conversations = [_turns(request.args[0]) for request in requests]
         longest = self.place.config.evaluate.max_new_tokens
         wants = [_sampling(request.args[1], longest) for request in requests]
-        replies = answers(self.subject, conversations, wants, self.place)
+        made = answers(self.subject, conversations, wants, self.place)
+        self.reached += made
         texts = []
-        for request, reply in zip(requests, replies, strict=True):
-            self._note(request, reply)
+        for request, one in zip(requests, made, strict=True):
+            reply = one.response
+            self._note(request, reply, one.reason)
             text = answer_alone(reply.text or "") if reply is not None else ""
             texts.append(_cut(text, request.args[1].get("until")))
         return texts
@@ -305,10 +311,10 @@ class _Player:
         sums = [reply.logprob_sum for reply in replies]
         return [(-math.inf if one is None else one, False) for one in sums]
 
-    def _note(self, request: Any, reply: Response | None) -> None:
+    def _note(self, request: Any, reply: Response | None, missing: str = "") -> None:
         where = (request.task_name, request.doc_id)
         if reply is None:
-            self.failed.setdefault(where, "no answer")
+            self.failed.setdefault(where, missing)
             return
         self.responses.setdefault(where, reply.request_id)
         if reply.error is not None:

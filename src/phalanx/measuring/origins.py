@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
-from phalanx.config.mixing import TOGETHER, teachers_of
+from phalanx.config.mixing import MOA, TOGETHER, teachers_of
 from phalanx.config.reading import read_file
 from phalanx.config.rules import base_problem
 from phalanx.config.rules_answering import faults_of
@@ -28,6 +28,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import messages
 from phalanx.measuring.subjects import COLLECTIVES, MIXED, Subject, Together
 from phalanx.methods import METHODS
+from phalanx.methods.council import council_of
 from phalanx.report.scores import best_on_dev
 from phalanx.types import Instruction, Member
 
@@ -326,10 +327,11 @@ class Members:
             seats = config.debate.debaters or seats
             writing = [*seats, config.debate.summariser]
         wrote = tuple(known[name] for name in dict.fromkeys(writing) if name in known)
-        subject = Subject(word, wrote, method, asked=asked, seats=tuple(seats), best=best)
-        lacking = faults_of(method, subject.settings(config), best)
+        subject = Subject(word, wrote, method, seats=tuple(seats), best=best)
+        settings = subject.settings(config)
+        lacking = faults_of(method, settings, best)
         self.faults += [f"--members {word}: {fault}" for fault in lacking]
-        return None if lacking else subject
+        return None if lacking else replace(subject, asked=_may_ask(subject, settings, asked))
 
     def _best(self, members: Sequence[Member]) -> str:
         """Who was best on dev items at the start of the run, or is the only one."""
@@ -353,3 +355,17 @@ class Members:
             self.faults.append(f"--members {word}: {error}")
             return None
         return Subject(word, mixture.members, MIXED, mixture)
+
+
+def _may_ask(subject: Subject, config: Config, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Those of ``members`` whom a method may ask by its section, in their order."""
+    names = {member.name for member in subject.members}
+    if subject.together == "council":
+        names |= {voter.name for voter in council_of(config, members)[1]}
+    elif subject.together == "best_of_n" and config.best_of_n.judge:
+        names.add(config.best_of_n.judge)
+    elif subject.together == "best_of_n" and config.judge.protocol == MOA:
+        return members
+    elif subject.together == "best_of_n":
+        names |= {judge.name for judge in pool.judges(members)}
+    return tuple(member for member in members if member.name in names)

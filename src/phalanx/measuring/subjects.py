@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,9 +20,10 @@ from phalanx.collective.reputation import initial_standing
 from phalanx.config.mixing import TOGETHER
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.identity import content_id
+from phalanx.identity import canonical_json, content_id
+from phalanx.ledger.rows import together_key
 from phalanx.marking import named_judges
-from phalanx.methods import METHODS, Question
+from phalanx.methods import METHODS, Question, Reached
 from phalanx.tasks import BY_LIKELIHOOD, TaskItem
 from phalanx.tasks.items import UNVOTED
 from phalanx.types import (
@@ -129,9 +130,9 @@ def answers(
     conversations: Sequence[tuple[Message, ...]],
     wants: Sequence[Sampling],
     place: Asking,
-) -> list[Response | None]:
+) -> list[Reached]:
     """One answer to each conversation, which ends with a user turn; ``wants`` says how it is
-    written. None where there is none: a mixture without proposals, no verdict for ``best_of``.
+    written. There may be none: a mixture without proposals, no verdict for ``best_of``.
 
     A member's failed request is a response with its error. The same conversation and settings are
     asked once. Raises ConfigError for ``majority``, which has no answers but those it votes on.
@@ -151,7 +152,16 @@ def answers(
     if subject.is_method:
         return _reached(subject, conversations, wants, place, ask)
     (member,) = subject.members
-    return list(_alone([member], conversations, wants, place.config, ask)[0])
+    replies = _alone([member], conversations, wants, place.config, ask)[0]
+    return [Reached(reply, member.name) for reply in replies]
+
+
+def record_counts(subject: Subject, task: str, counts: Mapping[str, int], place: Asking) -> None:
+    """Record, and tell, what happened while a method answered all of a task; of others nothing."""
+    if subject.is_method:
+        place.ledger.put(together_key(0, f"{subject.name}:{task}"), canonical_json(counts))
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+        place.progress.say(f"{subject.name} on {task}: {listed}")
 
 
 def _alone(
@@ -178,12 +188,12 @@ def _mixed(
     wants: Sequence[Sampling],
     place: Asking,
     ask: Ask,
-) -> list[Response | None]:
+) -> list[Reached]:
     """Proposers write by their own settings; the last answer as wanted."""
     mixture = subject.mixture
     if mixture is None:
         raise ValueError(f"{subject.name} has no mixture")
-    found: list[Response | None] = [None] * len(conversations)
+    found = [Reached(None)] * len(conversations)
     for want in dict.fromkeys(wants):
         mine = [at for at, one in enumerate(wants) if one == want]
         made = mix_as(
@@ -195,7 +205,7 @@ def _mixed(
             phase="evaluate",
         )
         for at, one in zip(mine, made, strict=True):
-            found[at] = one.response
+            found[at] = Reached(one.response, mixture.aggregator.name, one.reason)
     return found
 
 
@@ -205,12 +215,12 @@ def _reached(
     wants: Sequence[Sampling],
     place: Asking,
     ask: Ask,
-) -> list[Response | None]:
+) -> list[Reached]:
     """What a method that answers together reaches: free answers, on which nobody can vote."""
     answer = METHODS[subject.together].answer
     if answer is None:
         raise ValueError(f"{subject.together} does not answer")
-    found: list[Response | None] = [None] * len(conversations)
+    found = [Reached(None)] * len(conversations)
     for want in dict.fromkeys(wants):
         mine = [at for at, one in enumerate(wants) if one == want]
         made = answer(
@@ -223,7 +233,7 @@ def _reached(
             place=("evaluate", place.config.seed),
         )
         for at, one in zip(mine, made, strict=True):
-            found[at] = one.response
+            found[at] = one
     return found
 
 
@@ -250,7 +260,7 @@ def _best(
     wants: Sequence[Sampling],
     place: Asking,
     ask: Ask,
-) -> list[Response | None]:
+) -> list[Reached]:
     replies = _alone(subject.members, conversations, wants, place.config, ask)
     groups = [
         (
@@ -263,7 +273,12 @@ def _best(
         for at, turns in enumerate(conversations)
     ]
     made = chosen_among(groups, subject.judges, place, ask)
-    return [None if one.at is None else replies[one.at][at] for at, one in enumerate(made)]
+    return [
+        Reached(None, reason=one.reason)
+        if one.at is None
+        else Reached(replies[one.at][at], subject.members[one.at].name)
+        for at, one in enumerate(made)
+    ]
 
 
 def chosen_among(

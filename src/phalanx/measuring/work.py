@@ -31,7 +31,7 @@ from phalanx.errors import LedgerError
 from phalanx.evaluate import ask_members, ask_mixture, ask_together
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import Ledger, run_ledger_path
-from phalanx.ledger.rows import SUBJECT, together_key
+from phalanx.ledger.rows import SUBJECT
 from phalanx.marking import Answered, record_answers
 from phalanx.measuring.contests import contest
 from phalanx.measuring.lm_eval import PREFIX, measure_lm_eval
@@ -42,6 +42,7 @@ from phalanx.measuring.subjects import (
     answering,
     chosen_among,
     left_out,
+    record_counts,
     writing,
 )
 from phalanx.measuring.wanted import Wanted
@@ -211,19 +212,28 @@ def _written(subject: Subject, wish: Wanted) -> str:
             "weights": wish.weights[subject.name] if subject.together == MAJORITY else {},
             "layers": [[m.key for m in layer] for layer in mixture.layers] if mixture else [],
             "aggregator": mixture.aggregator.key if mixture else "",
-            **({"best": subject.best} if subject.best else {}),
+            **(_asking(subject) if subject.is_method else {}),
         }
     )
+
+
+def _asking(subject: Subject) -> dict[str, Any]:
+    """Of a method that answers also who debates, votes or judges."""
+    asked = [member.key for member in subject.asked]
+    return {"best": subject.best, "asked": asked, "seats": subject.seats}
 
 
 def _changed(name: str, before: str, now_: str) -> str:
     """What is not the same as it was in a folder, and what to do."""
     kind, _, what = name.partition(":")
     if kind == "subject":
-        had, has = (", ".join(json.loads(text)["members"]) for text in (before, now_))
-        words = f"were {had} and are now {has}" if had != has else "have other weights or places"
+        words = "its members have other weights or places"
+        for key, who in (("asked", "whom it asks"), ("members", "its members")):
+            had, has = (", ".join(json.loads(text).get(key, [])) for text in (before, now_))
+            if had != has:
+                words = f"{who} were {had} and are now {has}"
         return (
-            f"has measured another {what}: its members {words}; of a run name the iteration "
+            f"has measured another {what}: {words}; of a run name the iteration "
             f"({what.partition('@')[0]}@N), or choose another"
         )
     if kind in ("judges", "baseline"):
@@ -270,10 +280,7 @@ def _ask_method(
     answered, counts = ask_together(
         subject.together, subject.name, subject.asked, items, ask, config, best=subject.best
     )
-    task = items[0].task
-    place.ledger.put(together_key(0, f"{subject.name}:{task}"), canonical_json(counts))
-    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-    place.progress.say(f"{subject.name} on {task}: {listed}")
+    record_counts(subject, items[0].task, counts, place)
     return answered
 
 
