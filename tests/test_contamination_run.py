@@ -72,7 +72,7 @@ def test_they_are_left_out_and_told_everywhere(files, tmp_path):
     assert sum(line in said for said in heard.said) == 1
     shown = printed(summary(facts), width=200)
     assert line in shown
-    assert "q20 is item t1 of towns" in shown
+    assert "q20 is item t1 of towns: Which town number 1 has the most bridges…" in shown
     assert f"{line}." in notes(facts)
 
 

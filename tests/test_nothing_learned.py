@@ -53,6 +53,18 @@ def configuration(folder: Path, script: str, student: dict, reward: str, **more)
 SCRIPTED = {"name": "dan", "engine": "scripted"}
 
 
+@pytest.mark.parametrize("method", ["sparta", "rejection_sampling"])
+def test_a_run_says_once_that_nobody_can_learn(method, tmp_path):
+    given = load(f"configs/smoke/{'rubric' if method == 'sparta' else method}.yaml",
+                 {"train.method": "dpo"})  # fmt: skip
+    first, again = Listening(), Listening()
+    align(given, tmp_path / "run", progress=first)
+    align(given, tmp_path / "run", progress=again)
+    told = [text for text in first.said if text.startswith("Note: ") and "weights" in text]
+    assert len(told) == 1
+    assert not [text for text in again.said if text.startswith("Note: ")]
+
+
 def test_scores_that_cannot_be_read_stop_a_stage_though_best_and_worst_can(tmp_path):
     script = (
         "sampling:\n"
@@ -156,5 +168,7 @@ def test_spin_has_responses_to_look_at_and_no_judgments(tmp_path):
            "train.max_length": 8},
     )  # fmt: skip
     (note,) = [text for text in heard.said if "nothing to learn" in text]
-    assert "(dropped: 3 prompt_too_long); look at the responses (phalanx export RUN responses)" in note
+    assert (
+        "(dropped: 3 prompt_too_long); look at the responses (phalanx export RUN responses)" in note
+    )
     assert "judgments" not in note

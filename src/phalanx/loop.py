@@ -89,7 +89,7 @@ def align(
     made with another configuration, Interrupted on Ctrl-C, JudgmentError and TrainingError
     where going on would be meaningless.
     """
-    require(config)
+    notes = require(config)
     folder = Path(folder)
     with (
         stop_on_interrupt() as should_stop,
@@ -99,7 +99,7 @@ def align(
         session = Session(
             config, folder, ledger, shop, progress or Silent(), should_stop, elsewhere=elsewhere
         )
-        open_run(session)
+        open_run(session, notes)
         with stop_is_recorded(ledger):
             prepare_pool(session)
             measure(session, 0)
@@ -130,8 +130,8 @@ def iterate(session: Session, number: int) -> None:
         measure(session, number)
 
 
-def open_run(session: Session) -> None:
-    """Read the inputs, and either start the ledger or check that it is of the same run."""
+def open_run(session: Session, notes: Sequence[str]) -> None:
+    """Read the inputs; start the ledger and say ``notes``, or check that it is of the same run."""
     config, ledger = session.config, session.ledger
     read = instructions_of(config)
     session.items = load_tasks(config)
@@ -166,7 +166,7 @@ def open_run(session: Session) -> None:
     facts["skipped_instructions"] = canonical_json(read.skipped)
     facts["skipped_items"] = canonical_json(skipped := skipped_of(config))
     facts["contamination"] = contamination.stored(overlaps)
-    for note in skipped:
+    for note in (*notes, *skipped):
         session.progress.say(f"Note: {note}")
     for found in overlaps:
         if found.found:

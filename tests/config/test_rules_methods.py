@@ -35,10 +35,10 @@ def test_a_method_that_trains_wants_a_learner(method: str) -> None:
     nobody = config(method, pool={"base": "builtin:smollm2-135m", "members": members})
     assert any("nobody has the role learn" in text for text in faults(nobody))
     scripted = [{"name": name, "engine": "scripted"} for name in ("ada", "bob", "cora")]
-    (note,) = about(notes(config(method, pool={"members": scripted})), "train.method")
+    (note,) = about(notes(config(method, pool={"members": scripted})), "pool.members")
     assert "no learner has weights here" in note
     quiet = config(method, pool={"members": scripted}, train={"method": "none"})
-    assert not about(notes(quiet), "train.method")
+    assert not about(notes(quiet), "pool.members")
 
 
 @pytest.mark.parametrize("method", ["debate", "council", "self_consistency", "frozen", "mixture"])

@@ -56,11 +56,8 @@ def _learners(config: Config) -> Iterator[Fault]:
         )
         yield Fault(("pool", "members"), text)
     elif config.train.method != "none" and members and not any(m.engine == "hf" for m in able):
-        text = (
-            f"is {config.train.method}, but no learner has weights here to train: the data are "
-            "made, and nothing is learned"
-        )
-        yield Fault(("train", "method"), text, "note")
+        text = "no learner has weights here, so the data are made and nothing is learned"
+        yield Fault(("pool", "members"), text, "note")
 
 
 def _training(config: Config) -> Iterator[Fault]:

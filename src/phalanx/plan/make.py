@@ -121,15 +121,22 @@ class Plan:
         return None if self.times is None else self.times.total
 
 
-def require(config: Config) -> None:
+def require(config: Config) -> list[str]:
     """Refuse a configuration that cannot run, with every fault in one message.
 
-    Of memory only what is certain: ``check`` refuses by estimates too. Raises ConfigError.
+    Of memory only what is certain: ``check`` refuses by estimates too. Returns what is worth
+    knowing of the configuration. Raises ConfigError.
     """
     found = [*rules.check(config), *content_faults(config)]
     _refuse(config, found)
     question = Question(config, pool.members_from(config), this_machine(), USUAL_TOKENS)
     _refuse(config, list(certain_faults(question)))
+    return _notes(config, found)
+
+
+def _notes(config: Config, found: Sequence[Fault]) -> list[str]:
+    data = config.model_dump()
+    return [f"{dotted(one.path, data)}: {one.text}" for one in found if one.level == "note"]
 
 
 def _refuse(config: Config, found: Sequence[Fault]) -> None:
@@ -172,8 +179,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     items, judged = _evaluation_items(config)
     measuring = measuring_of(config, members, tokens, items, judged)
     endpoints = endpoints_of(config, members, rounds, measuring)
-    data = config.model_dump()
-    notes = [f"{dotted(f.path, data)}: {f.text}" for f in (*found, *faults) if f.level == "note"]
+    notes = _notes(config, [*found, *faults])
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
     notes += [*_skipped(config), *_from_hub(config)]

@@ -46,13 +46,16 @@ LEAST = 13
 COMMON = 10
 """A run that more items than this have is the wording of a task."""
 _SHOWN = 3
+_BEGINNING = 40
+"""Characters of a question that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """A text, by its id, and the item that it overlaps most.
 
-    ``share`` of the question's runs of words, from 0 to 1; ``exact`` where all words are the same.
+    ``share`` of the question's runs of words, from 0 to 1; ``exact`` where all words are the same;
+    ``question`` is its beginning.
     """
 
     text: str
@@ -60,13 +63,12 @@ class Overlap:
     item: str
     share: float
     exact: bool
+    question: str = ""
 
     def __str__(self) -> str:
-        if self.exact:
-            return f"{self.text} is item {self.item} of {self.task}"
-        if self.share == 1:
-            return f"{self.text} contains item {self.item} of {self.task}"
-        return f"{self.text} contains {self.share:.0%} of item {self.item} of {self.task}"
+        what = "is" if self.exact else "contains" if self.share == 1 else "contains {:.0%} of"
+        asked = f": {self.question}" if self.question else ""
+        return f"{self.text} {what.format(self.share)} item {self.item} of {self.task}{asked}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,8 @@ def overlaps(
         hits = [hit for part in parts if (hit := questions.find(part))]
         if hits:
             item, share, exact = max(hits, key=lambda hit: (hit[2], hit[1]))
-            found.append(Overlap(identity, item.task, item.id, share, exact))
+            question = _beginning(item.question or item.instruction)
+            found.append(Overlap(identity, item.task, item.id, share, exact, question))
     return Overlaps(what, len(texts), tuple(found), dropped)
 
 
@@ -266,6 +269,16 @@ def _asked(item: TaskItem) -> list[str]:
         return [question]
     options = " ".join(f"{label} {text}" for label, text in item.choices)
     return [question, f"{question} {options}"]
+
+
+def _beginning(text: str) -> str:
+    """On one line.
+
+    >>> _beginning("How many legs have three spiders and two ants?")
+    'How many legs have three spiders and two…'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= _BEGINNING else line[:_BEGINNING].rstrip() + "…"
 
 
 def _plain(text: str) -> str:
