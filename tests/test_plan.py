@@ -262,6 +262,14 @@ def test_a_bare_preset_is_planned_for_the_papers_pool() -> None:
     assert "as in the paper" in text
 
 
+def test_who_judges_its_own_responses_is_said() -> None:
+    for method in ("self_rewarding", "meta_rewarding"):
+        code, text = check(f"configs/smoke/{method}.yaml", width=200)
+        assert code == 0
+        assert "Judges: each learner judges its own responses" in text
+    assert "Judges: cora" in check("configs/smoke/rejection_sampling.yaml", width=200)[1]
+
+
 @pytest.mark.parametrize("width", [36, 60, 100])
 def test_a_narrow_terminal_loses_no_number(width: int) -> None:
     code, text = check("preset:sparta-paper", width=width)

@@ -167,3 +167,35 @@ def test_a_run_that_only_measures_says_where_it_is(answered: RunFacts) -> None:
     text = printed(status(replace(answered, progress=going)))
     assert "Not finished: the measurement, debating (evaluate debate 2), 16 of 24" in text
     assert "iteration 0" not in text + html.render(replace(answered, progress=going))
+
+
+COUNCIL = """
+method: council
+evaluate: {{tasks: [{{name: sums, source: "{rows}", match: number}}]}}
+"""
+REJECTION = """
+method: rejection_sampling
+iterations: 1
+instructions: {{source: "{rows}"}}
+rejection_sampling: {{instructions: 4, samples: 3}}
+judge: {{protocol: rubric, max_unreadable: 1.0}}
+train: {{method: none}}
+"""
+
+
+def test_votes_that_cannot_be_read_are_said_first(tmp_path, answered: RunFacts) -> None:
+    facts = run(tmp_path, COUNCIL)
+    said = "Warning: 15 of 15 votes or judgments of council could not be read."
+    assert printed(summary(facts), width=300).splitlines()[1].startswith(said)
+    assert said in markdown.render(facts)
+    assert "could not be read" not in printed(summary(answered))
+
+
+def test_what_scores_count_is_said(tmp_path) -> None:
+    facts = run(tmp_path, REJECTION)
+    asked = sum(one.asked for one in facts.accounting.phases if one.phase == "judge")
+    assert (
+        facts.rival.figures["scores.asked"][1] > asked
+    )  # a "7" of ada and of cora is one request to bob
+    text = " ".join(printed(summary(facts)).split())
+    assert "a request that several learners share is sent once" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from phalanx.collective.mixture import answer_request
@@ -75,6 +75,13 @@ def num_failed(replies: Sequence[Response]) -> int:
 def counted(replies: Sequence[Response]) -> dict[str, int]:
     """How many answers there were, and how many of them cannot be used."""
     return {"answers": len(replies), "failed": num_failed(replies)}
+
+
+def verdicts_in(counts: Mapping[str, float]) -> tuple[int, int]:
+    """(verdicts that were asked for on the way to answers, how many of them say nothing)."""
+    silent = sum(counts.get(key, 0) for key in ("unreadable", "silent"))
+    said = sum(counts.get(key, 0) for key in ("votes", "inconsistent", "voices"))
+    return int(said + silent), int(silent)
 
 
 def reached(

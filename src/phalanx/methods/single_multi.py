@@ -23,6 +23,7 @@ from phalanx.config.base import sampling
 from phalanx.config.mixing import collective_writes
 from phalanx.config.schema import Config
 from phalanx.methods import best_of_n, council, debate, mixture
+from phalanx.methods.answering import verdicts_in
 from phalanx.methods.demonstrations import of_answer, refuse_nothing, row_counts
 from phalanx.methods.method import Answer as AnswerTogether
 from phalanx.methods.method import Method, Question, Reached, fresh
@@ -45,9 +46,6 @@ _COLLECTIVES: dict[str, AnswerTogether] = {
     "mixture": mixture.answer,
     "best_of_n": best_of_n.answer,
 }
-_VERDICTS = ("votes", "inconsistent", "voices")
-_SILENT = ("unreadable", "silent")
-"""What collectives count of their verdicts: those that can be read, and the others."""
 
 
 def lesson(config: Config, number: int, name: str) -> str:
@@ -111,8 +109,7 @@ def _metrics(reached: Sequence[Reached], rows: Sequence[Demonstration]) -> dict[
     counts: Counter[str] = Counter()
     for one in reached:
         counts.update(one.counts)
-    silent = sum(counts[key] for key in _SILENT)
-    verdicts = silent + sum(counts[key] for key in _VERDICTS)
+    verdicts, silent = verdicts_in(counts)
     written = Counter(row.writer for row in rows if not row.drop)
     return {
         "num_instructions": len(rows),

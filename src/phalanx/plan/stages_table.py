@@ -79,7 +79,9 @@ def who_learns(plan: Plan) -> list[str]:
     else:
         lines.append(f"Measured: {', '.join(plan.contestants)}")
     judging = {d.member for _, d in all_demands(plan.rounds) if d.purpose == "judge"}
-    if judging:
+    if plan.config.method in ("self_rewarding", "meta_rewarding"):
+        lines.append("Judges: each learner judges its own responses")
+    elif judging:
         lines.append(f"Judges: {', '.join(name for name in plan.judges if name in judging)}")
     return lines
 

@@ -30,6 +30,10 @@ _HEADS = {
     "num_samples_empty": "empty responses",
     "num_samples_truncated": "responses cut at the token limit",
 }
+_SCORES = (
+    "Of equal texts of a group one is scored, and a request that several learners share is sent "
+    "once. A judge's scores are one comparison a group, and one judgment: best against worst."
+)
 _NOTHING = (
     "Warning: no row was kept, so nothing can be learned. Look at the reasons, and at the "
     "responses (phalanx export RUN responses)."
@@ -168,9 +172,10 @@ def _figure_table(
         for key, row in figures.items()
     )
     left_out = len(numbers) - len(shown)
-    note = f"{plural(left_out, 'iteration')} between: see the ledger's states." if left_out else ""
+    notes = [f"{plural(left_out, 'iteration')} between: see the ledger's states."] * bool(left_out)
+    notes += [_SCORES] * any(key.startswith("scores.asked") for key in figures)
     headers = ("", *(f"it. {number}" if number else "count" for number in shown))
-    return TableView(title, headers, rows, note, left=(0,), detail=detail)
+    return TableView(title, headers, rows, " ".join(notes), left=(0,), detail=detail)
 
 
 def figure_words(key: str) -> str:

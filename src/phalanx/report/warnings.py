@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from phalanx.ledger import Ledger
+from phalanx.methods.answering import verdicts_in
 from phalanx.report.measured_records import Measured
 from phalanx.report.records import OneVerdict, RunFacts
 
 _LEAST = 10  # verdicts that may be alike by chance
-_MOST = 0.5  # share of items without a readable answer
+_MOST = 0.5  # share of items without a readable answer, of verdicts that say nothing
 
 
 def one_verdicts(ledger: Ledger) -> tuple[OneVerdict, ...]:
@@ -22,12 +23,25 @@ def one_verdicts(ledger: Ledger) -> tuple[OneVerdict, ...]:
 
 
 def warnings(facts: RunFacts) -> list[str]:
-    """One sentence for each subject that was mostly not read, and each judge of one verdict."""
+    """One sentence for each subject that was mostly not read, for those who answer together where
+    most of their verdicts were not, and for each judge of one verdict."""
     found = _unread(facts.measured) if facts.measured else []
-    return found + [
+    return [*found, *_unvoted(facts)] + [
         f"Warning: {one.judge} said {one.label} to all {one.count:,} answers of {one.task} that it "
         "judged. Such a judge measures nothing: name others in evaluate.judges."
         for one in facts.one_verdicts
+    ]
+
+
+def _unvoted(facts: RunFacts) -> list[str]:
+    figures = facts.rival.figures if facts.rival and facts.rival.answers else None
+    asked, silent = verdicts_in({key: row.get(0, 0) for key, row in (figures or {}).items()})
+    if silent <= _MOST * asked:
+        return []
+    return [
+        f"Warning: {silent:,} of {asked:,} votes or judgments of {facts.method} could not be read. "
+        "What all answered together says little of what they can; look at the responses (phalanx "
+        "export RUN responses)."
     ]
 
 
