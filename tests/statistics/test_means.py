@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from phalanx.statistics import clustered_mean, seeds_apart_from_items
+from phalanx.statistics import clustered_mean, seeds_apart_from_items, stratified_mean
 
 
 def test_every_value_by_itself_is_the_usual_error() -> None:
@@ -18,7 +18,7 @@ def test_every_value_by_itself_is_the_usual_error() -> None:
     assert found.error == pytest.approx(error)
     theirs = stats.t.interval(0.95, 4, loc=np.mean(values), scale=error)
     assert found.interval == pytest.approx(theirs)
-    assert found.clusters == 5
+    assert found.freedom == 4
 
 
 def test_clustered_mean_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_clustered_mean_by_hand() -> None:
     found = clustered_mean([1, 1, 2, 3, 3], ["a", "a", "b", "c", "c"])
     assert found.value == 2
     assert found.error == pytest.approx(math.sqrt(12) / 5)
-    assert found.clusters == 3
+    assert found.freedom == 2
 
 
 @given(
@@ -44,6 +44,45 @@ def test_clustered_mean_agrees_with_statsmodels(rows: list[tuple[int, int]]) -> 
     found = clustered_mean(values.tolist(), keys.tolist())
     assert found.value == pytest.approx(fit.params[0], abs=1e-9)
     assert found.error == pytest.approx(fit.bse[0], abs=1e-7)
+
+
+marks = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=2, max_size=9)
+
+
+@given(st.lists(marks, min_size=1, max_size=4))
+def test_strata_are_given_and_add_their_own_errors(parts):
+    """Their means' errors are independent, and only spreads within them count."""
+    row = {(h, n): value for h, part in enumerate(parts) for n, value in enumerate(part)}
+    stratum = {item: item[0] for item in row}
+    found = stratified_mean([row], stratum)
+    errors = [np.std(part, ddof=1) / math.sqrt(len(part)) for part in parts]
+    assert found.value == pytest.approx(np.mean([np.mean(part) for part in parts]))
+    assert found.error == pytest.approx(math.hypot(*errors) / len(parts))
+    twice = stratified_mean([row, row], stratum)  # the same question again is no other question
+    assert twice.interval == pytest.approx(found.interval)
+    if len(parts) == 1:
+        assert found.interval == pytest.approx(clustered_mean(parts[0]).interval)
+
+
+def test_strata_that_lie_apart_are_no_spread():
+    row = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.0}
+    found = stratified_mean([row], {"a": 1, "b": 1, "c": 2, "d": 2, "e": 2})
+    assert (found.value, found.error, found.freedom) == (0.5, 0.0, 3)
+    assert stratified_mean([row], {**dict.fromkeys("abcd", 1), "e": 2}) is None
+    assert stratified_mean([], {}) is None
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss")
+@given(marks, marks)
+def test_two_strata_are_welch_s_test(one, two):
+    if np.var(one) + np.var(two):
+        row = dict(enumerate([*one, *two]))
+        found = stratified_mean([row], {n: n < len(one) for n in row})
+        theirs = stats.ttest_ind(one, [-value for value in two], equal_var=False)
+        assert found.pvalue == pytest.approx(float(theirs.pvalue), abs=1e-9)
+        assert found.freedom == pytest.approx(float(theirs.df))
+        low, high = theirs.confidence_interval(0.95)
+        assert found.interval == pytest.approx((low / 2, high / 2))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from phalanx.statistics.paired import (
     detectable,
     detectable_mean,
     found_with,
+    least_pvalue,
     mean_test,
     paired_test,
 )
@@ -54,6 +55,11 @@ def test_what_could_be_found_is_that_of_the_items_that_differ():
     strict = detectable(before, after, family=5)
     assert strict == minimum_detectable(200, 26 / 200, confidence=0.99)
     assert strict > detectable(before, after)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 9])
+def test_no_p_is_below_that_of_differences_which_all_go_one_way(n):
+    assert least_pvalue(n) == paired_test([0] * (n + 3), [1] * n + [0] * 3, seed=0).pvalue
 
 
 def test_nothing_to_find_where_nothing_or_too_little_differs():

@@ -6,7 +6,7 @@ file           what it holds
 shares         Wilson, exact McNemar, sign test, Holm, what n items can show, pass@k
 paired         two scores of the same items: the test, and what so many items could have shown
 resampling     bootstraps: paired items, clusters, ratios; the sign-flip test
-means          the mean of clustered rows; seeds apart from items
+means          the mean of clustered rows, and of strata; seeds apart from items
 scores         intervals of scores and of their differences, and of means over tasks
 agreement      Cohen's kappa, Krippendorff's alpha, how many independent judges a panel is worth
 calibration    Brier score, reliability table, expected calibration error
@@ -35,12 +35,19 @@ from phalanx.statistics.biases import (
     position_bias,
 )
 from phalanx.statistics.calibration import Bin, brier, expected_calibration_error, reliability
-from phalanx.statistics.means import Mean, SeedsAndItems, clustered_mean, seeds_apart_from_items
+from phalanx.statistics.means import (
+    Mean,
+    SeedsAndItems,
+    clustered_mean,
+    seeds_apart_from_items,
+    stratified_mean,
+)
 from phalanx.statistics.paired import (
     PairedTest,
     detectable,
     detectable_mean,
     found_with,
+    least_pvalue,
     mean_test,
     paired_test,
 )
@@ -96,6 +103,7 @@ __all__ = [
     "found_with",
     "holm",
     "krippendorff_alpha",
+    "least_pvalue",
     "length_preference",
     "mcnemar_exact",
     "mean_of_parts",
@@ -113,6 +121,7 @@ __all__ = [
     "seeds_apart_from_items",
     "sign_flip_test",
     "sign_test",
+    "stratified_mean",
     "tango",
     "wilson",
 ]

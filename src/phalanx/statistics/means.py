@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,23 +17,26 @@ _ROUNDING = 1e-12  # what sums of shares may differ by and still be the same
 
 
 class Mean(NamedTuple):
-    """A mean in the units of its values, its standard error and interval, and what it rests on."""
+    """A mean in the units of its values, its standard error and interval, and what it rests on.
+
+    ``freedom`` has the degrees of freedom of its Student's t.
+    """
 
     value: float
     error: float
     interval: Interval
-    clusters: int
+    freedom: float
 
     @property
     def pvalue(self) -> float | None:
-        """Two-sided p of Student's t (clusters - 1 degrees of freedom) that the mean is 0.
+        """Two-sided p of Student's t that the mean is 0.
 
         1 where all is 0. None where all clusters are alike and not 0: without a spread there is no
         test, however sure it looks.
         """
         if self.error < _ROUNDING:
             return 1.0 if abs(self.value) < _ROUNDING else None
-        return float(2 * stats.t.sf(abs(self.value / self.error), self.clusters - 1))
+        return float(2 * stats.t.sf(abs(self.value / self.error), self.freedom))
 
 
 def clustered_mean(
@@ -59,7 +63,53 @@ def clustered_mean(
         raise ValueError("a standard error needs at least 2 clusters, got 1: it shows no spread")
     scale = len(sums) / (len(sums) - 1)
     error = math.sqrt(scale * math.fsum(total * total for total in sums)) / found.size
-    return Mean(mean, error, _student(mean, error, len(sums), confidence), len(sums))
+    freedom = len(sums) - 1
+    return Mean(mean, error, _student(mean, error, freedom, confidence), freedom)
+
+
+def stratified_mean(
+    rows: Sequence[Mapping[Hashable, float]],
+    stratum: Mapping[Hashable, Hashable],
+    confidence: float = 0.95,
+) -> Mean | None:
+    """Mean over rows of the mean over strata of the mean over items; error and interval over items.
+
+    Rows (seeds) and strata (domains) are given, and each weighs the same; items are a sample of
+    their stratum. An item in several rows is one cluster: its deviations from the means of its
+    cells (row and stratum) are summed with their weights, and the error is sqrt(sum over strata of
+    n / (n - 1) * sum over its n items of that sum squared). Degrees of freedom are those of Welch
+    and Satterthwaite, n - 1 for each stratum (Cochran, Sampling Techniques, 1977, 5.4). Of one row
+    and one stratum it is :func:`clustered_mean`.
+
+    None where there is no row, or a cell has a single item, which shows no spread.
+    """
+    check_share("confidence", confidence)
+    sums: dict[Hashable, float] = defaultdict(float)
+    value = 0.0
+    for row in rows:
+        cells: dict[Hashable, list[Hashable]] = defaultdict(list)
+        for item in row:
+            cells[stratum[item]].append(item)
+        for items in cells.values():
+            if len(items) < 2:
+                return None
+            mean = math.fsum(row[item] for item in items) / len(items)
+            weight = 1 / (len(rows) * len(cells))
+            value += weight * mean
+            for item in items:
+                sums[item] += weight * (row[item] - mean) / len(items)
+    if not sums:
+        return None
+    sizes = Counter(stratum[item] for item in sums)
+    variances: dict[Hashable, float] = defaultdict(float)
+    for item, total in sums.items():
+        size = sizes[stratum[item]]
+        variances[stratum[item]] += total * total * size / (size - 1)
+    variance = math.fsum(variances.values())
+    shares = math.fsum(one * one / (sizes[h] - 1) for h, one in variances.items())
+    error = math.sqrt(variance)
+    freedom = variance * variance / shares if shares else float(len(sums) - len(sizes))
+    return Mean(value, error, _student(value, error, freedom, confidence), freedom)
 
 
 class SeedsAndItems(NamedTuple):
@@ -103,12 +153,12 @@ def seeds_apart_from_items(
     deviation = float(means.std(ddof=1))
     value = float(table.mean())
     items = clustered_mean(table.mean(axis=0).tolist(), clusters, confidence)
-    over_seeds = _student(value, deviation / math.sqrt(len(means)), len(means), confidence)
+    over_seeds = _student(value, deviation / math.sqrt(len(means)), len(means) - 1, confidence)
     return SeedsAndItems(
         value, over_seeds, items.interval, deviation, seeds=len(means), items=table.shape[1]
     )
 
 
-def _student(value: float, error: float, count: int, confidence: float) -> Interval:
-    half = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
+def _student(value: float, error: float, freedom: float, confidence: float) -> Interval:
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
     return Interval(value - half, value + half)

@@ -71,11 +71,17 @@ def detectable_mean(tasks: Sequence[Sequence[float]], *, family: int = 1) -> flo
     """
     level = ALPHA / family
     differing = sum(value != 0 for task in tasks for value in task)
-    if 2 * 0.5**differing >= level or any(len(task) < 2 for task in tasks):
+    if least_pvalue(differing) >= level or any(len(task) < 2 for task in tasks):
         return None
     return found_with(
         math.sqrt(sum(variance(task) / len(task) for task in tasks)) / len(tasks), family=family
     )
+
+
+def least_pvalue(differing: int) -> float:
+    """The smallest two-sided p that flipping the signs of so many differences can reach: that
+    where all of them go one way. It is exact McNemar's then."""
+    return min(1.0, 2 * 0.5**differing)
 
 
 def found_with(error: float, *, family: int = 1) -> float | None:
