@@ -102,7 +102,7 @@ def requests_for(
     if item.match in BY_LIKELIHOOD:
         wants = [Likelihood(text) for _, text in item.choices]
     else:
-        wants = [wanted_of(task, config)] * task.samples
+        wants = [sampling_of(task, config)] * task.samples
     requests = []
     for number, want in enumerate(wants):
         place: tuple[Any, ...] = ("evaluate", member.key, item.task, item.id, messages, want)
@@ -114,7 +114,7 @@ def requests_for(
     return requests
 
 
-def wanted_of(task: TaskSettings, config: Config) -> Sampling:
+def sampling_of(task: TaskSettings, config: Config) -> Sampling:
     """How a response to a task is written."""
     most = config.evaluate.max_new_tokens
     # 0, not 0.0: ids tell the two apart, and runs that have begun have the former.

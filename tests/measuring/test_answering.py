@@ -232,3 +232,18 @@ def test_what_cannot_work_is_refused_before_anybody_is_asked(
 ):
     with pytest.raises(ConfigError, match=message):
         wanted(str(config), settings, tasks=["gsm8k"], members=[members], data=tmp_path)
+
+
+@pytest.mark.parametrize("members", ["council", "debate", "mixture", "ada"])
+def test_samples_that_would_all_be_the_same_are_refused(config, tmp_path, members):
+    task = f"name: sums, kind: gsm8k, source: '{tmp_path / 'gsm8k.jsonl'}'"
+    greedy = [
+        f"evaluate.tasks=[{{{task}, samples: 2, temperature: 0.9}}]",
+        "debate.sample.temperature=0",
+        "mixture={aggregator: ada}",
+    ]
+    if members in ("mixture", "ada"):  # they write as the task says
+        assert wanted(str(config), greedy, tasks=["sums"], members=[members]).subjects
+        return
+    with pytest.raises(ConfigError, match=f"--members {members}: .*so they are all the same"):
+        wanted(str(config), greedy, tasks=["sums"], members=[members])
