@@ -38,15 +38,24 @@ def shown(found) -> list[tuple[str, str]]:
     return [(one.name, "".join(role[0] for role in one.roles)) for one in found]
 
 
-def test_pools_are_nested_and_the_others_judge_two():
+def test_pools_are_nested_and_a_judge_stays_where_none_would_be_left():
     pool = [*members("ada", "bob", "cora", "dan"), *members("eve", roles=("judge",))]
     assert shown(line_up(pool, Lineup())) == shown(pool)
     assert shown(line_up(pool, Lineup(first=3))) == [
         ("ada", "cjl"), ("bob", "cjl"), ("cora", "cjl"), ("eve", "j"),
     ]  # fmt: skip
     assert shown(line_up(pool, Lineup(first=2))) == [
-        ("ada", "cjl"), ("bob", "cjl"), ("cora", "j"), ("dan", "j"), ("eve", "j"),
+        ("ada", "cjl"), ("bob", "cjl"), ("eve", "j"),
     ]  # fmt: skip
+    assert shown(line_up(pool[:4], Lineup(first=3))) == shown(pool[:3])
+    assert shown(line_up(pool[:4], Lineup(first=2))) == [
+        ("ada", "cjl"), ("bob", "cjl"), ("cora", "j"),
+    ]  # fmt: skip
+    learners = members("ada", "bob", "cora", roles=("contest", "learn"))
+    assert shown(line_up([*learners, *pool[3:4]], Lineup(first=3))) == [
+        ("ada", "cl"), ("bob", "cl"), ("cora", "cl"), ("dan", "j"),
+    ]  # fmt: skip
+    assert shown(line_up(learners, Lineup(first=2))) == [("ada", "cl"), ("bob", "cl")]
 
 
 def test_copies_and_the_one_judge_are_of_the_best():
@@ -88,6 +97,7 @@ def test_every_way_is_run_or_says_why_not():
             "random-winners", "chosen-only", "own-pairs", "no-filters", "no-nll", "one-judge",
             "no-standardise", "pool-2", "pool-3", "reputation-elo"} <= set(ways)  # fmt: skip
     assert "nearest 3 are everybody else" in ways["no-match-making"].note
+    assert ways["pool-2"].note == ways["pool-3"].note == "1 may judge a duel, of the whole 2"
     near = {one.name: one for one in study(load(DEMO, ["match.nearest=1"])).ways}
     assert near["no-match-making"].note == ""
 
@@ -97,6 +107,33 @@ def test_each_way_differs_from_the_whole_in_what_it_says():
     for way in study(config).ways:
         settings = {key: value for key, value in way.settings.items() if key != "lineup"}
         assert "lineup" in way.settings or shaped(config, settings) != config, way.name
+
+
+def test_what_two_kinds_of_settings_have_in_common_is_kept():
+    """SFT learns by the optimiser of the pairs, and reputations begin where they did."""
+    config = load(
+        DEMO,
+        ["train.lora.rank=32", "train.optimizer=rmsprop", "train.weight_decay=0.1",
+         "train.max_grad_norm=0.5", "reputation.initial=50", "sft.accumulate=4"],
+    )  # fmt: skip
+    ways = {way.name: dict(way.settings) for way in study(config).ways}
+    sft = shaped(config, ways["chosen-only"]).sft
+    assert sft.model_dump() == config.train.model_dump(include=set(type(sft).model_fields))
+    for rule in ("elo", "bradley_terry", "frozen"):
+        changed = shaped(config, ways[f"reputation-{rule}"]).reputation
+        assert (changed.rule, changed.initial) == (rule, 50)
+        assert getattr(changed, "floor", 1) == 1
+
+
+def test_scripts_without_rewards_give_none(tmp_path):
+    config = load(SMOKE)
+    assert "judge-reward" in {way.name for way in study(config).ways}
+    script = tmp_path / "talk.yaml"
+    script.write_text("sampling: [{when: ., reply: '7'}]\n", encoding="utf-8")
+    pool = {"members": [{"name": n, "engine": "scripted", "model": f"script:{script}"}
+                        for n in ("ada", "bob", "cora")]}  # fmt: skip
+    idle = {one.name: one.idle for one in study(shaped(config, {"pool": pool})).idle}
+    assert idle["judge-reward"] == f"the script script:{script} has no rewards"
 
 
 def test_parts_that_a_configuration_does_not_have_are_not_taken_away():
@@ -148,7 +185,7 @@ def test_all_ways_run_and_the_table_names_them(tmp_path):
     text = made.path.read_text(encoding="utf-8")
     for words in ("Against sparta", "Against the best initial member", "Beside the paper",
                   "removing it hurts", "wrong in places", "What this configuration cannot lose",
-                  "the others only judge"):  # fmt: skip
+                  "1 may judge a duel, of the whole 2"):  # fmt: skip
         assert words in text, words
     asked = {}
     for name in ("sparta", "pool-2", "one-judge", "no-match-making"):
@@ -159,7 +196,7 @@ def test_all_ways_run_and_the_table_names_them(tmp_path):
         assert contestants == (
             {"ada", "bob"} if name == "pool-2" else {"ada", "bob", "cora", "dan"}
         )
-    assert asked["pool-2"] == {"cora", "dan"}
+    assert asked["pool-2"] == {"cora"}
     assert asked["one-judge"] == {JUDGE}
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
-from phalanx.comparing.lineup import Lineup, line_up
+from phalanx.comparing.lineup import Lineup, judges_a_duel, line_up
 from phalanx.comparing.spec import ComparisonFile, made_members
 from phalanx.config.faults import did_you_mean
 from phalanx.config.loading import shaped
 from phalanx.config.mixing import pool_settings
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, SftSettings
+from phalanx.engines.scripted import load_script
 from phalanx.errors import ConfigError
 from phalanx.plan import require
+from phalanx.pool import members_from
 
 FULL = "sparta"
 """The way that nothing is taken from."""
@@ -192,6 +193,8 @@ def _without(config: Config, part: str) -> list[str]:
 def _further(config: Config) -> Iterator[Ablation]:
     train, pairs = config.train, config.pairs
     group, dpo = "components", train.method == "dpo"
+    _, most_judges = judges_a_duel(pool_settings(config))
+    optimiser = train.model_dump(include=set(SftSettings.model_fields))
     nobody = "" if train.method != "none" else "nothing is learned here (train.method: none)"
     yield Ablation(
         "random-winners", group, "the winners: half of the pairs are swapped",
@@ -199,7 +202,7 @@ def _further(config: Config) -> Iterator[Ablation]:
     )  # fmt: skip
     yield Ablation(
         "chosen-only", group, "the rejected responses: SFT on the chosen ones",
-        {"train.method": "sft", **_same_steps(config)},
+        {"train.method": "sft", "sft": optimiser},
         "" if dpo else f"train.method is {train.method} already",
     )  # fmt: skip
     yield Ablation(
@@ -227,7 +230,7 @@ def _further(config: Config) -> Iterator[Ablation]:
         "one-judge-a-duel", group, "all but one judge of each duel, drawn at random",
         {"judge.per_duel": 1},
         _already(config.judge.per_duel == 1)
-        or ("" if _most_judges(config) > 1 else "every duel has one judge as it is"),
+        or ("" if most_judges > 1 else "every duel has one judge as it is"),
     )  # fmt: skip
     yield Ablation(
         "one-judge", group, "the council: a frozen copy of the best initial member judges alone",
@@ -240,21 +243,8 @@ def _further(config: Config) -> Iterator[Ablation]:
     )  # fmt: skip
 
 
-def _most_judges(config: Config) -> int:
-    """Of any duel: those who judge and are not in it."""
-    judges = _names(config, "judge")
-    duels = combinations(_names(config, "contest"), 2)
-    return max(sum(judge not in duel for judge in judges) for duel in duels)
-
-
 def _already(is_so: bool) -> str:
     return "it is so already" if is_so else ""
-
-
-def _same_steps(config: Config) -> dict[str, Any]:
-    """What supervised fine-tuning has in common with the other ways: as many steps, the rate."""
-    keys = ("learning_rate", "schedule", "warmup", "epochs", "batch_size", "max_length")
-    return {f"sft.{key}": getattr(config.train, key) for key in keys}
 
 
 def _reputations(config: Config) -> Iterator[Ablation]:
@@ -271,8 +261,10 @@ def _reputations(config: Config) -> Iterator[Ablation]:
         "sparta": "the move of reputations: the paper's instead",
     }
     for rule in REPUTATIONS:
+        keys = {"initial"} if rule == "frozen" else {"initial", "floor"}  # alike in all of them
+        kept = config.reputation.model_dump(include=keys, exclude_defaults=True)
         yield Ablation(
-            f"reputation-{rule}", group, words[rule], {"reputation": {"rule": rule}},
+            f"reputation-{rule}", group, words[rule], {"reputation": {"rule": rule, **kept}},
             f"reputations move by {rule} already" if rule == now else "", unused,
         )  # fmt: skip
     faded = getattr(config.reputation, "fade", "none")
@@ -292,9 +284,11 @@ def _reputations(config: Config) -> Iterator[Ablation]:
 
 
 def _sizes(config: Config) -> Iterator[Ablation]:
-    contestants = _names(config, "contest")
+    contestants, pool = _names(config, "contest"), pool_settings(config)
     for size in range(2, len(contestants)):
-        note = "the others only judge, since a duel needs a judge" if size == 2 else ""
+        fewest, most = judges_a_duel(line_up(pool, Lineup(first=size)))
+        whole, most_of_whole = judges_a_duel(pool)
+        note = f"{_span(fewest, most)} may judge a duel, of the whole {_span(whole, most_of_whole)}"
         left = ", ".join(contestants[:size])
         yield Ablation(
             f"pool-{size}", "pool", f"all contestants but {left}", {"lineup": {"first": size}},
@@ -302,6 +296,10 @@ def _sizes(config: Config) -> Iterator[Ablation]:
         )  # fmt: skip
     if len(contestants) < 3:
         yield Ablation("pool-2", "pool", "", {}, "the pool has two contestants as it is")
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _diversity(config: Config) -> Iterator[Ablation]:
@@ -315,10 +313,15 @@ def _diversity(config: Config) -> Iterator[Ablation]:
 
 def _protocols(config: Config) -> Iterator[Ablation]:
     now = config.judge.protocol
+    judges = [m for m in members_from(config) if "judge" in m.roles]
+    scripts = {judge.base for judge in judges if judge.engine == "scripted"}
+    unable = sorted(script for script in scripts if not load_script(script).get("reward"))
+    reasons = {"reward": f"the script {unable[0]} has no rewards"} if unable else {}
     for protocol in PROTOCOLS:
         yield Ablation(
             f"judge-{protocol}", "protocols", f"judging by {now}: by {protocol} instead",
-            {"judge.protocol": protocol, "judge.template": None}, _already(protocol == now),
+            {"judge.protocol": protocol, "judge.template": None},
+            _already(protocol == now) or reasons.get(protocol, ""),
         )  # fmt: skip
 
 

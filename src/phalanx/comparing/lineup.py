@@ -8,6 +8,7 @@ run after that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from pydantic import Field
 
@@ -20,8 +21,8 @@ JUDGE = "judge"
 
 class Lineup(Section):
     first: int | None = Field(None, ge=2)
-    """Only so many contestants, in pool order. Where it is 2, the other members judge and no more:
-    a duel needs a judge who is not in it."""
+    """Only so many contestants, in pool order. Where a duel of theirs would have no judge, since
+    nobody judges a duel of their own, the next judge of those left out judges, and no more."""
     copies: bool = False
     """Every member is a copy of the one that was best at the start; they differ in the seeds of
     their samples, and after that in what they learn."""
@@ -58,15 +59,23 @@ def line_up(
 
 
 def _first(members: list[MemberSettings], count: int) -> list[MemberSettings]:
+    left_out = [member for member in members if "contest" in member.roles][count:]
+    kept = [member for member in members if member not in left_out]
+    spare = next((member.name for member in left_out if "judge" in member.roles), "")
+    needed = judges_a_duel(kept)[0] == 0
+    return [
+        member if member in kept else _with_roles(member, ["judge"])
+        for member in members
+        if member in kept or (needed and member.name == spare)
+    ]
+
+
+def judges_a_duel(members: Sequence[MemberSettings]) -> tuple[int, int]:
+    """The fewest and the most who may judge a duel: those with the role who are not in it."""
+    judges = {member.name for member in members if "judge" in member.roles}
     contestants = [member.name for member in members if "contest" in member.roles]
-    kept = set(contestants[:count])
-    found = []
-    for member in members:
-        if member.name in kept or "contest" not in member.roles:
-            found.append(member)
-        elif count == 2:  # nobody of the two may judge
-            found.append(_with_roles(member, ["judge"]))
-    return found
+    found = [len(judges - set(duel)) for duel in combinations(contestants, 2)]
+    return min(found, default=len(judges)), max(found, default=len(judges))
 
 
 def _with_roles(member: MemberSettings, roles: Sequence[str]) -> MemberSettings:
