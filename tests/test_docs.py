@@ -31,6 +31,55 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def _headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_are_headings(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text("utf-8")):
+        there = page.parent / target if target else page
+        assert anchor in _headings(there), f"{page.name} links to {target}#{anchor}"
+
+
+def test_the_page_of_every_method_leads_to_its_settings_and_a_run_in_seconds():
+    from phalanx.methods import METHODS
+
+    for name in METHODS:
+        text = (ROOT / f"docs/methods/{name}.md").read_text(encoding="utf-8")
+        assert "](../configuration.md#" in text, name
+        (smoke,) = re.findall(r"`phalanx run (configs/smoke/\w+\.yaml)`", text)
+        written = (ROOT / smoke).read_text(encoding="utf-8")
+        named = re.search(r"^method: (\w+)$", written, re.MULTILINE)
+        assert (named[1] if named else "sparta") == name
+
+
+def test_the_script_of_the_engines_page_is_one(tmp_path):
+    from phalanx.engines.scripted import load_script
+
+    path = tmp_path / "rules.yaml"
+    path.write_text(_yaml_of("docs/engines.md", "rules.yaml"), encoding="utf-8")
+    assert set(load_script(f"script:{path}")) == {
+        "sampling", "options", "likelihood", "reward", "user_turn",
+    }  # fmt: skip
+
+
+def test_the_comparison_of_the_readme_is_good_for_the_pool_shown(tmp_path, monkeypatch):
+    from phalanx.comparing.loading import read_comparison
+
+    monkeypatch.chdir(tmp_path)
+    own = re.sub(r"adapter: adapters/\w+", "engine: scripted", _yaml_of("README.md", "mine.yaml"))
+    Path("mine.yaml").write_text(re.sub(r"  base: .*\n", "", own), encoding="utf-8")
+    Path("comparison.yaml").write_text(_yaml_of("README.md", "comparison.yaml"), encoding="utf-8")
+    rows = [f'{{"instruction": "Say {n}.", "answer": "{n}"}}\n' for n in range(2000)]
+    Path("prompts.jsonl").write_text("".join(rows[:1000]), encoding="utf-8")
+    Path("dev.jsonl").write_text("".join(rows[1000:1040]), encoding="utf-8")
+    compared = read_comparison(Path("comparison.yaml"))
+    assert {way.name for way in compared.ways} >= {"sparta", "sppo", "rejection_sampling", "debate"}
+
+
 def test_every_command_of_the_readme_exists():
     from typer.main import get_command
 

@@ -6,7 +6,7 @@ request; the first rule whose pattern is found in the last message is used:
 
     sampling:
       - when: capital of Peru           # a regular expression; `member`, `purpose` test too
-        reply: [Lima., I think Lima.]   # one is drawn by the request's seed
+        reply: [Lima., I think Lima.]   # one is drawn by the request's seed (see docs/engines.md)
       - when: loops for ever
         reply: and on and on
         finish: length                  # a truncated response
