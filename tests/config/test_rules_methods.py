@@ -46,14 +46,29 @@ def test_a_method_that_only_answers_wants_tasks_and_no_instructions(method: str)
     nothing = config(method, evaluate={}, instructions={})
     assert len(about(faults(nothing), "evaluate.tasks")) == 1
     assert not about(faults(nothing), "instructions.source")
-    assert about(notes(config(method)), "instructions")  # they have no use
+    assert about(notes(config(method)), "instructions.source")  # it has no use
 
 
 @pytest.mark.parametrize(
     ("method", "section", "value", "noted"),
     [
         ("sppo", "match", {"duels": 3}, True),
-        ("sppo", "aggregate", {"rule": "median"}, False),
+        ("sppo", "aggregate", {"rule": "median"}, True),
+        ("sppo", "reward", {"ranking": "knockout"}, True),
+        ("sppo", "train", {"scope": "own"}, True),
+        ("sppo", "judge", {"protocol": "pairwise", "quorum": 1.0}, False),
+        ("sppo", "judge", {"per_duel": 1}, True),
+        ("rejection_sampling", "aggregate", {"rule": "median"}, True),
+        ("rejection_sampling", "reward", {"ranking": "knockout"}, True),
+        ("single_multi", "aggregate", {"rule": "median"}, True),
+        ("self_rewarding", "judge", {"protocol": "pairwise"}, True),
+        ("meta_rewarding", "judge", {"temperature": 0.2}, True),
+        ("meta_rewarding", "judge", {"quorum": 1.0, "max_unreadable": 1.0}, False),
+        ("self_rewarding", "train", {"scope": "own"}, True),
+        ("preference_file", "train", {"scope": "own"}, True),
+        ("preference_file", "instructions", {"source": "builtin:skills"}, True),
+        ("preference_file", "instructions", {"contamination": "report"}, False),
+        ("sparta", "train", {"scope": "own"}, False),
         ("spin", "aggregate", {"rule": "median"}, True),
         ("spin", "reputation", {"rule": "elo"}, True),
         ("spin", "without", ["reputation"], True),

@@ -160,7 +160,7 @@ def test_rules(source):
     (text,) = faults(config(source, pool=pool, train={"loss": "sppo"}))
     assert text.startswith("train.loss: is sppo, which learns win probabilities")
     told_ = notes(config(source, pool=pool, instructions={"source": "builtin:skills"}))
-    assert any(text.startswith("instructions: has no use with method") for text in told_)
+    assert any(text.startswith("instructions.source: has no use with") for text in told_)
 
 
 def test_check_says_what_is_in_the_file():

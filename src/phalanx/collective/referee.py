@@ -80,29 +80,33 @@ def rank_by(
     config: Config,
     *,
     place: Place,
+    kind: str = "",
 ) -> Rankings:
     """Rank the candidates of each group by ``judge``: ``moa``, or the name of a member.
 
     ``moa`` is the panel of ``config.reward``. A member of the engine ``reward`` scores; any other
     judges by ``config.judge.protocol``. ``place`` is where in the work this happens, the run seed
     first, for instance (run seed, iteration); ids and seeds are derived from it. Candidates that
-    failed or are empty, and texts that are the same as another, meet no judge.
+    failed or are empty, and texts that are the same as another, meet no judge. ``kind`` is
+    the tournament of pairs; empty: that of ``reward.ranking``.
 
     Raises ConfigError for an unknown judge or one that cannot rank by the protocol, and ValueError
     where two candidates of a group have one name.
     """
     gathered = [_Group.of(instruction, candidates) for instruction, candidates in groups]
+    compare: Compare
     if judge == MOA:
-        panel = panel_from(config, members)
-        return _by_duels(gathered, ByPanel(panel, ask, place), judge, config, place)
+        compare = ByPanel(panel_from(config, members), ask, place)
+        return _by_duels(gathered, compare, judge, kind or config.reward.ranking, place)
     member = named([judge], members, "ranking")[judge]
     settings = _settings(member, config.judge)
     if settings.protocol == "pairwise":
-        by_judge = ByJudge(member, settings, ask, place)
-        return _by_duels(gathered, by_judge, judge, config, place)
-    if settings.protocol == "reward" and _is_ranker(gathered, member, settings, ask, place):
-        return _by_duels(gathered, ByRanker(member, ask, place), judge, config, place)
-    return _by_scores(gathered, member, settings, ask, place)
+        compare = ByJudge(member, settings, ask, place)
+    elif settings.protocol == "reward" and _is_ranker(gathered, member, settings, ask, place):
+        compare = ByRanker(member, ask, place)
+    else:
+        return _by_scores(gathered, member, settings, ask, place)
+    return _by_duels(gathered, compare, judge, kind or config.reward.ranking, place)
 
 
 def _settings(judge: Member, settings: JudgeSettings) -> JudgeSettings:
@@ -166,8 +170,6 @@ def rank_by_each(
     the best alone, and what it counts are the rounds won, byes among them. Nobody is asked about a
     group without two texts that differ. Raises as :func:`rank_by`.
     """
-    reward = config.reward.model_copy(update={"ranking": "round_robin"})
-    config = config.model_copy(update={"reward": reward})
     known = [member.name for member in members]
     wanted = sorted(
         dict.fromkeys(chain.from_iterable(judges)),
@@ -178,7 +180,8 @@ def rank_by_each(
     ranked: list[dict[str, Ranked]] = [{} for _ in groups]
     for judge in wanted:
         mine = [at for at, some in enumerate(judges) if judge in some and differ[at]]
-        found = rank_by(judge, [groups[at] for at in mine], members, ask, config, place=place)
+        part = [groups[at] for at in mine]
+        found = rank_by(judge, part, members, ask, config, place=place, kind="round_robin")
         by_judge[judge] = found
         for at, one in zip(mine, found.ranked, strict=True):
             ranked[at][judge] = one
@@ -262,10 +265,9 @@ class _Contest:
 
 
 def _by_duels(
-    groups: Sequence[_Group], compare: Compare, judge: str, config: Config, place: Place
+    groups: Sequence[_Group], compare: Compare, judge: str, kind: str, place: Place
 ) -> Rankings:
     """All tournaments side by side: each round is one ask."""
-    kind = config.reward.ranking
     contests = [
         _Contest(
             group,

@@ -13,6 +13,7 @@ from phalanx.config.uses import (
     PAPERS,
     USES,
     answers_in_prompt,
+    ignored,
     learns_pairs,
     longest_learned,
     sections_learned,
@@ -28,6 +29,7 @@ def check_methods(config: Config) -> Iterator[Fault]:
     yield from _without_use(config)
     if config.method in PAPERS:
         return
+    yield from _keys_without_use(config)
     if trains(config):
         yield from _learners(config)
         yield from _training(config)
@@ -45,6 +47,16 @@ def _without_use(config: Config) -> Iterator[Fault]:
         if not uses(config, name) and getattr(config, name) != getattr(usual, name):
             text = f"has no use with method: {config.method}; leave it out, or set another method"
             yield Fault((name,), text, "note")
+
+
+def _keys_without_use(config: Config) -> Iterator[Fault]:
+    usual = Config()
+    for section, keys in ignored(config).items():
+        given, default = getattr(config, section), getattr(usual, section)
+        for key in keys:
+            if getattr(given, key) != getattr(default, key):
+                text = f"has no use with method: {config.method}; leave it out"
+                yield Fault((section, key), text, "note")
 
 
 def _learners(config: Config) -> Iterator[Fault]:

@@ -13,7 +13,7 @@ from phalanx.config.mixing import (
     debaters_of,
     panel_chooses,
 )
-from phalanx.config.schema import Config
+from phalanx.config.schema import Config, InstructionSettings, JudgeSettings
 from phalanx.config.staging import stage_of
 
 PAPERS = ("sparta", "moaa")
@@ -23,11 +23,11 @@ ANSWERING = (*TOGETHER, "mixture")
 
 ALL_RUNS = frozenset(
     {"seed", "method", "iterations", "output", "pool", "endpoints", "budget", "vllm",
-     "evaluate", "resources", "search"}
+     "evaluate", "resources", "search", "instructions"}
 )  # fmt: skip
-"""Settings that say something in every run (``search`` is for another command)."""
+"""Settings that say something in every run (``search`` is for another command; of ``instructions``
+see :func:`ignored`)."""
 
-_JUDGED = frozenset({"judge", "aggregate", "reward"})
 _COLLECTIVES = frozenset({"mixture", "debate", "council", "best_of_n"})
 
 USES: dict[str, frozenset[str]] = {
@@ -41,12 +41,12 @@ USES: dict[str, frozenset[str]] = {
     "self_rewarding": frozenset({"instructions", "judge", "pairs", "train", "sft"}),
     "meta_rewarding": frozenset({"instructions", "judge", "pairs", "train", "sft"}),
     "spin": frozenset({"instructions", "pairs", "train", "sft"}),
-    "sppo": frozenset({"instructions", "pairs", "train", "sft"}) | _JUDGED,
+    "sppo": frozenset({"instructions", "judge", "pairs", "train", "sft"}),
     "preference_file": frozenset({"pairs", "train", "sft"}),
-    "rejection_sampling": frozenset({"instructions", "train", "sft"}) | _JUDGED,
+    "rejection_sampling": frozenset({"instructions", "judge", "train", "sft"}),
     "multiagent": frozenset({"instructions", "debate", "train", "sft"}),
     "consensus_grpo": frozenset({"instructions", "train", "grpo"}),
-    "single_multi": frozenset({"instructions", "train", "sft"}) | _JUDGED | _COLLECTIVES,
+    "single_multi": frozenset({"instructions", "judge", "reward", "train", "sft"}) | _COLLECTIVES,
     "self_consistency": frozenset(),
     "debate": frozenset({"council"}),
     "mixture": frozenset(),
@@ -64,6 +64,30 @@ def uses(config: Config, section: str) -> bool:
     if section in ("mixture", "reward") and config.method == "best_of_n" and panel_chooses(config):
         return True
     return section == "mixture" and config.evaluate.mixture
+
+
+_OF_OWN_JUDGES = ("quorum", "max_unreadable")
+"""What those read of ``judge`` who judge themselves; how they do is in the method's section."""
+
+
+def ignored(config: Config) -> dict[str, tuple[str, ...]]:
+    """Keys without use, by their section, of sections that the method reads; not of the papers'.
+
+    >>> ignored(Config(method="rejection_sampling"))
+    {'judge': ('per_duel',)}
+    """
+    sections, found = USES[config.method], dict[str, tuple[str, ...]]()
+    if "instructions" not in sections:  # what recruits and a file of pairs are searched for
+        keys = InstructionSettings.model_fields
+        found["instructions"] = tuple(key for key in keys if key != "contamination")
+    if config.method in ("self_rewarding", "meta_rewarding"):
+        keys = JudgeSettings.model_fields
+        found["judge"] = tuple(key for key in keys if key not in _OF_OWN_JUDGES)
+    elif "judge" in sections:
+        found["judge"] = ("per_duel",)
+    if learns_pairs(config):
+        found["train"] = ("scope",)
+    return found
 
 
 def source_of(config: Config) -> tuple[str, str]:
