@@ -21,6 +21,7 @@ from phalanx.config import Config, load
 from phalanx.config.rules import faults
 from phalanx.config.schema import MethodName
 from phalanx.config.uses import ALL_RUNS, ANSWERING, USES, sections_learned, trains
+from phalanx.errors import JudgmentError
 from phalanx.methods import METHODS, Question
 from phalanx.plan import make_plan
 from phalanx.plan.rehearsal import Rehearsal, Stand, rehearsal, rehearsed_rounds
@@ -213,6 +214,54 @@ def test_a_run_sends_at_most_what_was_planned(name: str, runs) -> None:
     assert all(made[member] <= planned[member] * 1.5 + 1e-6 for member in made)
     assert measured.total() <= measuring.total() + 1e-6
     assert measured.total() >= 0.6 * measuring.total()
+
+
+def test_votes_on_free_answers_are_planned(tmp_path) -> None:
+    """Debaters vote on them in the run, and in the plan of each task that has them."""
+    rows = json.dumps(str(ROOT / "configs" / "smoke" / "questions.jsonl"))
+    tasks = [f"{{name: {m}, source: {rows}, match: {m}}}" for m in ("contains", "exact")]
+    tasks = f"evaluate.tasks=[{','.join(tasks)}]"
+    wrote = command("run", smoke("debate"), tasks, "--out", tmp_path / "run", "--quiet")
+    assert wrote.returncode == 0, wrote.stderr
+    plan = make_plan(load(smoke("debate"), [tasks]))
+    _, measured = sent(tmp_path / "run")
+    planned = sum(demand.requests for demand in plan.measuring)
+    assert 0.6 * planned <= measured.total() <= planned
+    votes = [demand for demand in plan.measuring if demand.purpose == "vote"]
+    assert sum(demand.requests for demand in votes) == 10 * 4 * 2  # both orders, of one task
+    most = load(smoke("debate")).debate.sample.max_new_tokens
+    limit = min(most, load(smoke("debate")).evaluate.max_new_tokens)
+    assert all(demand.read > 3 * limit for demand in votes)  # it sees all answers but its own
+
+
+def test_what_is_learned_is_planned_where_the_first_placeholders_agree_on_nothing(
+    monkeypatch,
+) -> None:
+    answers = []
+
+    def unlucky(iteration, ask, config):
+        result = spin.run(iteration, ask, config)
+        answers.append(result.pairs[0].rejected)
+        if len(answers) == 1:
+            raise JudgmentError("nothing was kept")
+        return result
+
+    spin = METHODS["spin"]
+    monkeypatch.setitem(METHODS, "spin", replace(spin, run=unlucky))
+    config = pool_of("ada", "bob", method="spin", iterations=1, seed=986)
+    (one,) = rehearsed_rounds(config, members_from(config), 40, None)
+    assert one.trainings
+    assert len(set(answers)) == 2
+
+
+def test_a_method_that_can_learn_nothing_is_no_plan_without_training(monkeypatch) -> None:
+    def nothing(iteration, ask, config):
+        raise JudgmentError("nothing was kept")
+
+    monkeypatch.setitem(METHODS, "spin", replace(METHODS["spin"], run=nothing))
+    config = pool_of("ada", "bob", method="spin", iterations=1, seed=987)
+    with pytest.raises(JudgmentError, match="nothing was kept"):
+        rehearsed_rounds(config, members_from(config), 40, None)
 
 
 def test_checks_load_nothing_heavy() -> None:

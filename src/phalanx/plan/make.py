@@ -14,6 +14,7 @@ from phalanx import pool
 from phalanx.config import Config, load, rules
 from phalanx.config.faults import Fault
 from phalanx.config.keys import dotted
+from phalanx.config.rules_answering import is_free
 from phalanx.config.rules_tasks import LIKELIHOODS, is_judged
 from phalanx.config.schema import MemberSettings, PoolSettings, StudentSettings, TaskSettings
 from phalanx.config.uses import USES, source_of, wanted_of
@@ -176,8 +177,8 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     if not complete and machine.here:  # a preset alone: nobody has said yet where it is to run
         faults = [replace(fault, level="note") for fault in faults]
     _refuse(config, faults)
-    items, judged = _evaluation_items(config)
-    measuring = measuring_of(config, members, tokens, items, judged)
+    items, judged, free = _evaluation_items(config)
+    measuring = measuring_of(config, members, tokens, items, judged, free)
     endpoints = endpoints_of(config, members, rounds, measuring)
     notes = _notes(config, [*found, *faults])
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
@@ -221,8 +222,8 @@ def rescaled(plan: Plan, config: Config) -> tuple[tuple[Round, ...], tuple[Deman
     """
     known, members = plan.instructions, pool.members_from(config)
     rounds = rounds_of(config, members, known.tokens, known.turns, known.count)
-    items, judged = _evaluation_items(config)
-    return rounds, tuple(measuring_of(config, members, known.tokens, items, judged))
+    sums = _evaluation_items(config)
+    return rounds, tuple(measuring_of(config, members, known.tokens, *sums))
 
 
 def _assumed(mixes: bool) -> str:
@@ -350,13 +351,14 @@ def _first_turns(config: Config, instructions: Instructions) -> list[str]:
     return ["instructions: some have several user turns; a stage dpo uses the first one alone"]
 
 
-def _evaluation_items(config: Config) -> tuple[int, int]:
-    """(requests to somebody who is measured, answers of theirs that judges grade).
+def _evaluation_items(config: Config) -> tuple[int, int, int]:
+    """(requests to somebody who is measured, answers of theirs that judges grade, and those that
+    nobody can vote on).
 
     An item is asked once, one scored by likelihood once for each choice, and one with samples once
     for each of them.
     """
-    asked = graded = 0
+    asked = graded = free = 0
     for task in config.evaluate.tasks:
         from phalanx.tasks import BY_LIKELIHOOD, loading
 
@@ -371,7 +373,8 @@ def _evaluation_items(config: Config) -> tuple[int, int]:
             count = sum(len(i.choices) if i.match in BY_LIKELIHOOD else 1 for i in found)
         asked += count * task.samples
         graded += count * task.samples * is_judged(task)
-    return asked, graded
+        free += count * task.samples * is_free(task)
+    return asked, graded, free
 
 
 def _hub_items(task: TaskSettings) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from phalanx.config.rules_answering import is_free
 from phalanx.config.rules_tasks import is_judged
 from phalanx.config.schema import Config, LoraSettings, OptimiserSettings
 from phalanx.plan.rounds import Round, all_demands, longest_of
@@ -134,7 +135,9 @@ def longest_request(config: Config, rounds: Sequence[Round], instruction_tokens:
     if config.evaluate.tasks:
         length = max(length, instruction_tokens + config.evaluate.max_new_tokens)
         members = members_from(config)
-        length = max(length, longest_of(measuring_of(config, members, instruction_tokens, 1)))
+        free = int(any(is_free(task) for task in config.evaluate.tasks))  # with votes: the longest
+        measuring = measuring_of(config, members, instruction_tokens, 1, free=free)
+        length = max(length, longest_of(measuring))
         if any(is_judged(task) for task in config.evaluate.tasks):
             length = max(length, longest_of([grading(config, "", 1, instruction_tokens)]))
     return length

@@ -5,6 +5,7 @@ A method is a pure function of ``ask``, so it runs over a few placeholder instru
 as its writer is allowed, and an ending that readers of answers, scores and votes accept. What is
 counted is scaled to the instructions that the run will have. Nothing fails, is cut off or is alike
 in a rehearsal, so requests are as many as where nothing fails, and examples at most as many.
+Where by chance nothing can be learned, other placeholders are tried.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ from phalanx.types import (
 
 FEW = 2
 """Placeholder instructions of one rehearsed iteration."""
+TRIES = 8
+"""Rehearsals of an iteration, of which one must have something to learn."""
 _MARK = 0xE000  # the first character of Unicode's private use area
 _MARKS = re.compile("[\ue000-\uf8ff]")
 _NUMBERED = re.compile(r"^(\d+)\.\n<<<answer \w+>>>\n(.*?)\n<<<end", re.MULTILINE | re.DOTALL)
@@ -92,18 +95,22 @@ class Marks:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """One iteration: every request once, with its phase; ``result`` is None where none came."""
+    """One iteration: every request once, with its phase, and what is to be learned."""
 
     asked: dict[str, tuple[str, Request]]
-    result: IterationResult | None
+    result: IterationResult
 
 
 @dataclass
 class Stand:
-    """Answers in the place of members; implements :class:`phalanx.types.Ask`."""
+    """Answers in the place of members; implements :class:`phalanx.types.Ask`.
+
+    Another ``attempt`` answers otherwise.
+    """
 
     marks: Marks
     config: Config
+    attempt: int = 0
     asked: dict[str, tuple[str, Request]] = field(default_factory=dict)
 
     def __call__(self, phase: str, requests: Sequence[Request]) -> list[Response]:
@@ -113,7 +120,7 @@ class Stand:
 
     def _answer(self, request: Request) -> Response:
         """Always the same to the same request, and as a rule another to another."""
-        want, number = request.want, crc32(request.id.encode())
+        want, number = request.want, crc32(f"{request.id}{'again' * self.attempt}".encode())
         if isinstance(want, Sampling | UserTurn):
             usual = ceil(want.max_new_tokens * USUAL_SHARE)
             mark = self.marks.of(want.max_new_tokens, usual)
@@ -172,15 +179,21 @@ class Rehearsal:
         return tuple(_placeholder(n, self.marks, self.tokens) for n in range(count))
 
     def of(self, number: int) -> Rehearsed:
-        """Iteration ``number``, from 1."""
-        if number not in self.done:
-            stand = Stand(self.marks, self.config)
-            result: IterationResult | None = None
+        """Iteration ``number``, from 1.
+
+        Raises JudgmentError where nothing can be learned, whatever members answer.
+        """
+        for attempt in range(TRIES):
+            if number in self.done:
+                break
+            stand = Stand(self.marks, self.config, attempt)
             try:
                 result = METHODS[self.config.method].run(self._start(number), stand, self.config)
-            except JudgmentError:
-                result = None  # by chance nothing that is learned; what was asked still counts
-            self.done[number] = Rehearsed(stand.asked, result)
+            except JudgmentError:  # by chance: of few instructions no answer may have won
+                if attempt == TRIES - 1:
+                    raise
+            else:
+                self.done[number] = Rehearsed(stand.asked, result)
         return self.done[number]
 
     def new(self, number: int) -> list[tuple[str, Request]]:
@@ -224,8 +237,7 @@ class Rehearsal:
             (phase, request.member.name, request.purpose) for phase, request in self.new(number)
         )
         result = self.of(number).result
-        made = (len(result.pairs), len(result.demonstrations)) if result else ()
-        return asked, self.lessons(number), made
+        return asked, self.lessons(number), len(result.pairs), len(result.demonstrations)
 
     def given(self, number: int) -> tuple[Demonstration | PreferencePair, ...]:
         """Rows of files, read as in the run; those of a data set on the hub are placeholders."""
@@ -316,22 +328,33 @@ def rehearsed_rounds(
 
 
 def answering_demands(
-    config: Config, members: Sequence[Member], instruction_tokens: int, items: int
+    config: Config,
+    members: Sequence[Member],
+    instruction_tokens: int,
+    items: int,
+    free: int = 0,
 ) -> tuple[Demand, ...]:
-    """Requests with which a method that answers together is measured on so many items."""
+    """Requests with which a method that answers together is measured on so many items.
+
+    ``free``: those of the items on whose answers nobody can vote.
+    """
     settings = config.model_dump_json(exclude=_ELSEWHERE)
     whole = rehearsal(settings, tuple(members), instruction_tokens)
-    stand = Stand(whole.marks, whole.config)
     answer = METHODS[config.method].answer
     if answer is None:
         return ()
     want = Sampling(0, 1, 0, config.evaluate.max_new_tokens)
     texts = [_placeholder(n, whole.marks, instruction_tokens) for n in range(FEW)]
-    questions = [Question(one.id, (Message("user", one.text),), str.strip) for one in texts]
     able = [member.name for member in contestants(members)]
     best = able[0] if able else ""
-    answer(questions, members, stand, whole.config, best=best, want=want, place=("evaluate", 0))
-    return tuple(_grouped(stand.asked.values(), whole, items / FEW))
+    place, demands = ("evaluate", 0), list[Demand]()
+    for read, count in ((str.strip, items - free), (None, free)):
+        questions = [Question(one.id, (Message("user", one.text),), read) for one in texts]
+        stand = Stand(whole.marks, whole.config)
+        if count:
+            answer(questions, members, stand, whole.config, best=best, want=want, place=place)
+        demands += _grouped(stand.asked.values(), whole, count / FEW)
+    return tuple(demands)
 
 
 def _name(first: int, count: int) -> str:
@@ -398,8 +421,6 @@ def _written(request: Request) -> int:
 def _trainings(whole: Rehearsal, number: int, times: float, config: Config) -> Iterator[Training]:
     """One for each section of settings by which somebody learns."""
     result = whole.of(number).result
-    if result is None:
-        return
     read = {row.id for row in whole.given(number)}
     groups: dict[tuple[str, str], dict[str, list[_Example]]] = {}
     for name, lesson in whole.lessons(number).items():

@@ -360,11 +360,13 @@ def measuring_of(
     instruction_tokens: int,
     items: int,
     judged: int = 0,
+    free: int = 0,
 ) -> tuple[Demand, ...]:
     """The requests of all evaluation: whoever has not changed has answered before.
 
     ``items`` are the requests to somebody who is measured, ``judged`` the answers of theirs that
-    ``evaluate.judges`` grade, whoever of them is not the writer.
+    ``evaluate.judges`` grade, whoever of them is not the writer, and ``free`` those on which
+    members could not vote.
     """
     if not items:
         return ()
@@ -387,7 +389,7 @@ def measuring_of(
     if config.method in ANSWERING:
         from phalanx.plan.rehearsal import answering_demands
 
-        together = answering_demands(config, members, instruction_tokens, items)
+        together = answering_demands(config, members, instruction_tokens, items, free)
         demands += together
         # Whose words the answer will be is not known: nobody may be a judge of theirs.
         written[""] = judged
