@@ -75,50 +75,86 @@ def test_a_difference_is_that_of_the_domains_means():
     def scores(marks: str) -> dict:
         return {("skills", item): float(m) for item, m in zip(ITEMS, marks, strict=True)}
 
-    found = difference([(DOMAIN, scores("11111100"), scores("11100011"))])
+    found = difference({1: (DOMAIN, scores("11111100"), scores("11100011"))})
     assert found.value == pytest.approx(0.25)
-    assert (found.num_items, found.seeds, found.p_seeds) == (8, None, None)
-    one = difference([(DOMAIN, {("skills", "a0"): 0.0}, {("skills", "a0"): 1.0})])
+    assert (found.num_items, found.differing) == (8, 5)
+    assert (found.seeds, found.p_seeds) == (None, None)
+    one = difference({1: (DOMAIN, {("skills", "a0"): 0.0}, {("skills", "a0"): 1.0})})
     assert (one.value, one.items, one.p_items, one.finds) == (1.0, None, None, None)
 
 
 marks = st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")
 @given(st.lists(st.tuples(marks, marks), min_size=2, max_size=5))
 def test_over_seeds_it_is_a_t_test_of_the_seeds_means(rows):
     items = [("skills", item) for item in ITEMS]
-    triples = [
-        (DOMAIN, dict(zip(items, one, strict=True)), dict(zip(items, two, strict=True)))
-        for one, two in rows
-    ]
+    triples = {
+        seed: (DOMAIN, dict(zip(items, one, strict=True)), dict(zip(items, two, strict=True)))
+        for seed, (one, two) in enumerate(rows)
+    }
     found = difference(triples)
-    means = [macro(after, DOMAIN) - macro(before, DOMAIN) for _, before, after in triples]
-    assert found.by_seed == pytest.approx(means)
+    means = [macro(after, DOMAIN) - macro(before, DOMAIN) for _, before, after in triples.values()]
+    assert list(found.by_seed.values()) == pytest.approx(means)
     assert found.value == pytest.approx(sum(means) / len(means))
     if max(means) - min(means) > 1e-9:
         expected = stats.ttest_1samp(means, 0)
         assert found.p_seeds == pytest.approx(float(expected.pvalue))
-        assert found.seeds == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
+        assert found.seeds == pytest.approx(_cut(expected.confidence_interval(0.95)), abs=1e-9)
     elif abs(means[0]) > 1e-9:
         assert found.p_seeds is None  # however alike seeds are, two of them are no proof
-    of_items = [
-        sum((after[i] - before[i]) * _weight(i) for _, before, after in triples) / len(triples)
+    of_items = {
+        i: sum(after[i] - before[i] for _, before, after in triples.values()) / len(triples)
         for i in items
-    ]
-    if max(of_items) - min(of_items) > 1e-9:
-        expected = stats.ttest_1samp(of_items, 0)
-        assert found.p_items == pytest.approx(float(expected.pvalue), abs=1e-9)
-        assert found.items == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
-    swapped = difference([(domain, after, before) for domain, before, after in triples])
+    }
+    one, two = ([x for i, x in of_items.items() if DOMAIN[i] == d] for d in ("addition", "kinds"))
+    if max(one) - min(one) + max(two) - min(two) > 1e-9:
+        # The mean of two domains, each a sample by itself, is Welch's difference with a sign.
+        expected = stats.ttest_ind(one, [-x for x in two], equal_var=False)
+        least = min(1, 2 * 0.5 ** sum(abs(x) > 1e-9 for x in of_items.values()))
+        assert found.p_items == pytest.approx(max(float(expected.pvalue), least), abs=1e-9)
+        ends = [end / 2 for end in expected.confidence_interval(0.95)]
+        assert found.items == pytest.approx(_cut(ends), abs=1e-9)
+    swapped = difference({s: (domain, two, one) for s, (domain, one, two) in triples.items()})
     assert swapped.value == pytest.approx(-found.value)
     assert swapped.p_items == pytest.approx(found.p_items)
-    assert found.alike == all(before == after for _, before, after in triples)
+    assert found.alike == all(before == after for _, before, after in triples.values())
 
 
-def _weight(item: tuple[str, str]) -> float:
-    """Six additions weigh as much as two kinds."""
-    return 8 / 2 / {"addition": 6, "kinds": 2}[DOMAIN[item]]
+def _cut(interval) -> list[float]:
+    low, high = interval
+    return [max(-1, low), min(1, high)]
+
+
+def test_domains_are_given_so_that_what_lies_between_them_is_no_spread():
+    """Every item of one domain gained and none of the other: no other question would change it."""
+    items = [("t", str(n)) for n in range(35)]
+    domain = {item: "few" if n < 5 else "many" for n, item in enumerate(items)}
+    before = dict.fromkeys(items, 0.0)
+    found = difference({1: (domain, before, {i: float(domain[i] == "few") for i in items})})
+    assert (found.value, found.error, found.items) == (0.5, 0.0, None)
+    assert found.p_items == 2 * 0.5**5  # the signs alone speak
+    found = difference({1: (domain, before, dict.fromkeys(items, 1.0))})
+    assert found.p_items == 2 * 0.5**35
+    alone = {**dict.fromkeys(items, "many"), items[0]: "one"}
+    assert difference({1: (alone, before, dict.fromkeys(items, 1.0))}).p_items is None
+
+
+def test_few_items_say_no_more_than_the_exact_test_and_nothing_impossible():
+    items = [("t", str(n)) for n in range(34)]
+    domain, before = dict.fromkeys(items, "d"), dict.fromkeys(items, 0.0)
+    five = difference({1: (domain, before, {i: float(n < 5) for n, i in enumerate(items)})})
+    assert five.p_items == stats.binomtest(5, 5).pvalue == 0.0625
+    assert verdict(adjusted([five])[0]) == "unclear"
+    assert adjusted([five])[0].finds is None
+    six = difference({1: (domain, before, {i: float(n < 6) for n, i in enumerate(items)})})
+    assert verdict(adjusted([six])[0]) == "better*"
+    (first, *_) = items
+    lost = difference({s: (domain, dict.fromkeys(items[:3], 1.0), {first: 0.0, items[1]: 0.0,
+                       items[2]: float(s == 1)}) for s in (1, 2)})  # fmt: skip
+    assert lost.value == pytest.approx(-5 / 6)
+    assert (lost.items.low, lost.seeds.low, lost.seeds.high) == (-1, -1, 1)
 
 
 def test_seeds_with_other_items_weigh_the_same():
@@ -127,13 +163,13 @@ def test_seeds_with_other_items_weigh_the_same():
 
     domain = {("t", name): "d" for name in "abcdef"}
     found = difference(
-        [
-            (domain, scores("abcd", 0.0), scores("abcd", 1.0)),
-            (domain, scores("ef", 0.0), scores("ef", 0.0)),
-        ]
+        {
+            1: (domain, scores("abcd", 0.0), {**scores("abc", 1.0), ("t", "d"): 0.0}),
+            2: (domain, scores("ef", 0.0), scores("ef", 0.0)),
+        }
     )
-    assert (found.value, found.by_seed, found.num_items) == (0.5, (1.0, 0.0), 6)
-    assert sum(found.items) / 2 == pytest.approx(0.5)
+    assert (found.value, found.by_seed, found.num_items) == (0.375, {1: 0.75, 2: 0.0}, 6)
+    assert sum(found.items) / 2 == pytest.approx(0.375)
 
 
 def test_p_is_adjusted_over_all_that_are_compared_with_the_same():
@@ -141,9 +177,9 @@ def test_p_is_adjusted_over_all_that_are_compared_with_the_same():
         items = [("t", str(n)) for n in range(len(changes))]
         domain = dict.fromkeys(items, "d")
         before = dict.fromkeys(items, 0.0)
-        return difference([(domain, before, dict(zip(items, changes, strict=True)))])
+        return difference({1: (domain, before, dict(zip(items, changes, strict=True)))})
 
-    clear, vague, none = (one([1.0] * 9 + [0.0]), one([1.0, 0, 0, 0]), one([0.0] * 4))
+    clear, vague, none = (one([1.0] * 9 + [0.0]), one([1.0] * 7 + [-1.0] * 4), one([0.0] * 4))
     found = adjusted([clear, vague, none])
     assert found[0].adjusted_items == pytest.approx(3 * clear.p_items)
     assert found[1].adjusted_items == pytest.approx(2 * vague.p_items)
@@ -175,7 +211,7 @@ def test_the_whole_table(tmp_path):
     assert (found.num_dev, found.num_test, found.fixed_items) == (2, 8, True)
     frozen, sparta, same = found.rows
     assert (frozen.level, sparta.level) == pytest.approx((0.5, 0.75))
-    assert sparta.differences["frozen"].by_seed == pytest.approx((0.25, 0.25))
+    assert sparta.differences["frozen"].by_seed == pytest.approx({1: 0.25, 2: 0.25})
     assert "sparta" not in sparta.differences
     assert frozen.differences["sparta"].value == pytest.approx(-0.25)
     assert (same.seeds, verdict(same.differences["frozen"])) == ((1,), "same")
@@ -195,7 +231,8 @@ def test_it_is_written_and_shown_whole(tmp_path):
     for words in (
         "# three ways", "notes of the caller", "Left out: same, seed 2: not finished",
         "the endpoint is gone", "Left out: late, seed 2: not started",
-        "Against the best initial member", "Against sparta", "sparta used 0 % of the budget",
+        "Against the best initial member", "Against sparta",
+        "sparta used 0 % (seed 1), 0 % (seed 2) of the budget",
         "the same in all seeds", "fewer than three seeds", "By domain", "By seed",
     ):  # fmt: skip
         assert words in shown, words
@@ -217,6 +254,27 @@ def test_a_terminal_of_80_columns_cuts_nothing(tmp_path):
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     assert any(line.split()[:2] == ["sparta", "+25.0"] for line in lines)
+
+
+def test_an_arm_that_cannot_be_read_takes_no_other_away(tmp_path):
+    frozen = arm_of(tmp_path, "frozen", START, method="frozen")
+    sparta, torn = arm_of(tmp_path, "sparta", MARKS), arm_of(tmp_path, "torn", MARKS)
+    run_ledger_path(torn.folder).write_bytes(b"torn" * 1000)
+    bare = arm_of(tmp_path, "bare", START, method="debate")
+    found = tabulate([frozen, sparta, torn, bare])
+    assert [row.name for row in found.rows] == ["frozen", "sparta"]
+    assert [one.name for one in found.missing] == ["torn", "bare"]
+    assert "no answers of debate" in found.missing[1].why
+
+
+def test_a_seed_that_one_side_lacks_takes_no_other_seed_s_difference_away(tmp_path):
+    arms = [
+        arm_of(tmp_path, "frozen", START, 1, "frozen"),
+        *(arm_of(tmp_path, "sparta", MARKS, seed) for seed in (1, 2)),
+    ]
+    sections = comparison_sections(tabulate(arms))
+    (seeds,) = [t for section in sections for t in section.tables if t.title == "By seed"]
+    assert [row[-1] for row in seeds.rows] == ["–", "+25.0", "–"]
 
 
 def test_an_arm_that_is_to_go_on_is_not_finished(tmp_path):

@@ -145,13 +145,13 @@ def unfinished(arm: Arm) -> str:
 
 def read_arm(arm: Arm) -> Reading:
     """A finished arm. Raises LedgerError where it is not, or where nothing can be compared."""
-    return read_run(arm.folder, unfinished(arm))
+    if why := unfinished(arm):
+        raise LedgerError(why)
+    return read_run(arm.folder)
 
 
-def read_run(folder: Path, problem: str = "") -> Reading:
-    """A finished run. Raises LedgerError for a ``problem``, and where nothing can be compared."""
-    if problem:
-        raise LedgerError(f"{folder}: {problem}")
+def read_run(folder: Path) -> Reading:
+    """A finished run. Raises LedgerError where nothing can be compared."""
     with Ledger(run_ledger_path(folder)) as ledger:
         config = stored_config(folder, ledger.get("config") or "{}")
         method = METHODS[config.method]

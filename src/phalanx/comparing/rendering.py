@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from phalanx.comparing.budget import TOLERANCE
 from phalanx.comparing.spec import FROZEN
 from phalanx.comparing.table import Change, Difference, Findings, Row
 from phalanx.report.html import write_whole
@@ -30,7 +29,8 @@ _LEVELS = (
 )
 _READING = (
     "Points, paired by item. “items”: 95 % for other questions and these seeds; “seeds”: 95 % for "
-    "other pools and these questions. p is Student's t over items, after Holm for all rows here."
+    "other pools and these questions; neither is adjusted. p is over items, and adjusted: Holm's "
+    "method raises it the more, the more rows are tested here."
 )
 _VERDICT = (
     "Better or worse: p below .05 over items, with a star where the test over seeds (after Holm) "
@@ -106,11 +106,12 @@ def _scope(findings: Findings) -> list[str]:
     absent = [name for name in findings.against if name not in {r.name for r in findings.rows}]
     if findings.rows and absent:
         lines.append(f"Nothing can be compared with {', '.join(absent)} yet.")
-    lines += [
-        f"{row.name} used {100 * share:.0f} % of the budget: it is not on equal terms."
-        for row in findings.rows
-        if (share := findings.share(row)) is not None and abs(share - 1) > TOLERANCE
-    ]
+    for row in findings.rows:
+        if row.off_budget:
+            used = ", ".join(
+                f"{100 * share:.0f} % (seed {seed})" for seed, share in row.off_budget.items()
+            )
+            lines.append(f"{row.name} used {used} of the budget: it is not on equal terms.")
     lines += [
         f"Left out: {one.name}, seed {one.seed}: {one.why.rstrip('.')}." for one in findings.missing
     ]
@@ -181,24 +182,18 @@ def _members(findings: Findings) -> TableView:
 
 def _seeds(findings: Findings) -> TableView:
     rows = [
-        (row.name, str(seed), who, percent(level), *_by_seed(row, place, findings.against))
+        (row.name, str(seed), who, percent(level), *_by_seed(row, seed, findings.against))
         for row in findings.rows
-        for place, (seed, who, level) in enumerate(
-            zip(row.seeds, row.whose, row.by_seed, strict=True)
-        )
+        for seed, who, level in zip(row.seeds, row.whose, row.by_seed, strict=True)
     ]
     headers = ("way", "seed", "who", "% right", *(f"minus {name}" for name in findings.against))
     return TableView("By seed", headers, tuple(rows), left=(0, 2), detail=True)
 
 
-def _by_seed(row: Row, place: int, against: Sequence[str]) -> list[str]:
-    """The difference of one seed, where its seeds are those of the row."""
-    cells = []
-    for name in against:
-        one = row.differences.get(name)
-        whole = one is not None and len(one.by_seed) == len(row.seeds)
-        cells.append(points(one.by_seed[place]) if one is not None and whole else NONE)
-    return cells
+def _by_seed(row: Row, seed: int, against: Sequence[str]) -> list[str]:
+    """The differences of one seed, where both sides have it."""
+    found = [row.differences[name].by_seed if name in row.differences else {} for name in against]
+    return [points(one[seed]) if seed in one else NONE for one in found]
 
 
 def _domains(findings: Findings) -> list[TableView]:

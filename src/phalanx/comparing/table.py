@@ -13,14 +13,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.comparing.budget import Budget
-from phalanx.comparing.reading import Reading, Used, read_arm, same_items, unfinished
+from phalanx.comparing.reading import Reading, Used, read_arm, same_items
 from phalanx.comparing.spec import FROZEN, Arm
 from phalanx.errors import LedgerError
 from phalanx.methods.method import Kind
-from phalanx.report.scores import Item, Scores, macro, weighted
-from phalanx.statistics import Interval, Mean, clustered_mean, found_with, holm
+from phalanx.report.scores import Item, Scores, macro
+from phalanx.statistics import (
+    Interval,
+    Mean,
+    clustered_mean,
+    found_with,
+    holm,
+    least_pvalue,
+    stratified_mean,
+)
 from phalanx.statistics.paired import ALPHA
 
+ROUNDING = 1e-12
+"""What sums of shares may differ by and still be the same."""
 Triple = tuple[Mapping[Item, str], Scores, Scores]
 """(item -> domain, scores before, scores after) of one seed."""
 
@@ -30,14 +40,18 @@ class Difference:
     """Of two ways, in shares: mean over domains and seeds, paired by item.
 
     ``p_*`` are those of Student's t over items and over seeds, ``adjusted_*`` Holm's over all ways
-    that are compared with the same one. None where there is nothing to estimate from: fewer than
-    two seeds, or seeds that are all alike. ``finds`` is the smallest difference that the
-    adjusted test over items would find with 80 % chance, by the spread that is seen.
+    that are compared with the same one. That over items is no smaller than flipping the signs of
+    the ``differing`` items could make it. None where there is nothing to estimate from: a domain
+    with a single item, fewer than two seeds, or seeds that are all alike. ``finds`` is the
+    smallest difference that the adjusted test over items would find with 80 % chance, by the
+    spread that is seen; None where so few items differ that it would find nothing.
     """
 
     value: float
-    by_seed: tuple[float, ...]
+    by_seed: dict[int, float]
     num_items: int
+    differing: int
+    """Items whose scores differ, in the sum over seeds."""
     items: Interval | None
     seeds: Interval | None
     p_items: float | None
@@ -75,8 +89,9 @@ class Change:
 class Row:
     """One way: its level and by seed, whose it is in each seed, and how far it is from others.
 
-    ``mean`` and ``vote`` are of the members, from their start to their end, in arms that train;
-    ``domains`` has the level in each domain. ``used`` is that of the mean seed.
+    ``mean`` and ``vote`` are of the members, from their start to their end, in ways that train;
+    ``domains`` has the level in each domain. ``used`` is that of the mean seed, ``off_budget`` the
+    share of the budget in those seeds where it is far from the whole.
     """
 
     name: str
@@ -91,6 +106,7 @@ class Row:
     vote: Change | None
     domains: dict[str, float]
     used: dict[str, float]
+    off_budget: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +145,17 @@ class Findings:
 def tabulate(
     arms: Sequence[Arm], against: Sequence[str] = (FROZEN,), budget: Budget | None = None
 ) -> Findings:
-    """The comparison of all arms that are finished; the others are named.
+    """The comparison of all arms that are finished and can be read; the others are named.
 
-    Raises LedgerError where a run cannot be read, or arms of a seed were measured on other items.
+    Raises LedgerError where arms of a seed were measured on other items.
     """
     found: dict[tuple[str, int], Reading] = {}
     missing = []
     for arm in arms:
-        if why := unfinished(arm):
-            missing.append(Missing(arm.name, arm.seed, why))
-        else:
+        try:
             found[arm.name, arm.seed] = read_arm(arm)
+        except LedgerError as error:
+            missing.append(Missing(arm.name, arm.seed, str(error)))
     _refuse_other_items(found)
     names = list(dict.fromkeys(arm.name for arm in arms))
     ways = {
@@ -150,7 +166,7 @@ def tabulate(
     differences = {name: _compared(present, name) for name in against if name in present}
     some = next(iter(found.values()), None)
     return Findings(
-        rows=tuple(_row(name, way, differences) for name, way in present.items()),
+        rows=tuple(_row(name, way, differences, budget) for name, way in present.items()),
         against=tuple(against),
         seeds=tuple(dict.fromkeys(arm.seed for arm in arms)),
         missing=tuple(missing),
@@ -182,44 +198,52 @@ def _compared(ways: Mapping[str, Mapping[int, Reading]], reference: str) -> dict
         seeds = [seed for seed in way if seed in base]
         if name != reference and seeds:
             found[name] = difference(
-                [(way[s].domain, base[s].headline, way[s].headline) for s in seeds]
+                {s: (way[s].domain, base[s].headline, way[s].headline) for s in seeds}
             )
     return dict(zip(found, adjusted(list(found.values())), strict=True))
 
 
-def difference(triples: Sequence[Triple]) -> Difference:
+def difference(triples: Mapping[int, Triple]) -> Difference:
     """The difference of the seeds' triples, on the items that both sides of each have.
 
-    Items are clusters over seeds, so that the same question in several seeds counts once for the
-    interval over items; over seeds it is Student's t of their means.
+    Items are a sample of their domains, and clusters over seeds, so that the same question in
+    several seeds counts once for the interval over items; over seeds it is Student's t of their
+    means.
     """
-    rows = []
-    for domain, before, after in triples:
-        changes = {item: after[item] - before[item] for item in sorted(after) if item in before}
-        rows.append(dict(zip(changes, weighted(changes, domain), strict=True)))
-    by_seed = tuple(sum(row.values()) / len(row) for row in rows)
-    total = sum(len(row) for row in rows)
-    # Every seed weighs the same, also where it has fewer items.
-    values = [value * total / (len(rows) * len(row)) for row in rows for value in row.values()]
-    items = [item for row in rows for item in row]
-    over_items = clustered_mean(values, items) if len(set(items)) > 1 else None
-    over_seeds = clustered_mean(by_seed) if len(by_seed) > 1 else None
+    rows = {
+        seed: {item: after[item] - before[item] for item in sorted(after) if item in before}
+        for seed, (_, before, after) in triples.items()
+    }
+    by_seed = {seed: macro(row, triples[seed][0]) for seed, row in rows.items()}
+    changes: dict[Item, float] = {}
+    for row in rows.values():
+        for item, change in row.items():
+            changes[item] = changes.get(item, 0.0) + change
+    differing = sum(abs(change) > ROUNDING for change in changes.values())
+    domain = {item: name for of, _, _ in triples.values() for item, name in of.items()}
+    over_items = stratified_mean(list(rows.values()), domain)
+    over_seeds = clustered_mean(list(by_seed.values())) if len(by_seed) > 1 else None
     return Difference(
-        value=sum(by_seed) / len(by_seed),
+        value=sum(by_seed.values()) / len(by_seed),
         by_seed=by_seed,
-        num_items=len(set(items)),
+        num_items=len(changes),
+        differing=differing,
         items=_spread(over_items),
         seeds=_spread(over_seeds),
-        p_items=over_items.pvalue if over_items else None,
+        # Without a spread t says nothing, and the signs alone speak.
+        p_items=max(over_items.pvalue or 0.0, least_pvalue(differing)) if over_items else None,
         p_seeds=over_seeds.pvalue if over_seeds else None,
         error=over_items.error if over_items else None,
-        alike=not any(value for row in rows for value in row.values()),
+        alike=not any(change for row in rows.values() for change in row.values()),
     )
 
 
 def _spread(mean: Mean | None) -> Interval | None:
-    """The interval; None where all are alike, which shows no spread and proves none."""
-    return mean.interval if mean and mean.interval.high - mean.interval.low > 1e-12 else None
+    """The interval, cut at what is possible; None where all are alike, which shows no spread and
+    proves none."""
+    if mean is None or mean.error < ROUNDING:
+        return None
+    return Interval(max(-1.0, mean.interval.low), min(1.0, mean.interval.high))
 
 
 def adjusted(found: Sequence[Difference]) -> list[Difference]:
@@ -232,10 +256,16 @@ def adjusted(found: Sequence[Difference]) -> list[Difference]:
             one,
             adjusted_items=p_items,
             adjusted_seeds=p_seeds,
-            finds=found_with(one.error, family=family) if one.error and family else None,
+            finds=_finds(one, family),
         )
         for one, p_items, p_seeds in zip(found, items, seeds, strict=True)
     ]
+
+
+def _finds(one: Difference, family: int) -> float | None:
+    if not one.error or least_pvalue(one.differing) >= ALPHA / family:
+        return None
+    return found_with(one.error, family=family)
 
 
 def _holm(pvalues: Sequence[float | None]) -> list[float | None]:
@@ -248,6 +278,7 @@ def _row(
     name: str,
     way: Mapping[int, Reading],
     differences: Mapping[str, Mapping[str, Difference]],
+    budget: Budget | None,
 ) -> Row:
     readings = list(way.values())
     by_seed = tuple(macro(one.headline, one.domain) for one in readings)
@@ -262,20 +293,25 @@ def _row(
         by_seed=by_seed,
         whose=tuple(one.headline_of for one in readings),
         differences={ref: rows[name] for ref, rows in differences.items() if name in rows},
-        mean=_change(readings, Reading.of_pool) if measured else None,
-        vote=_change(readings, Reading.of_vote) if measured else None,
+        mean=_change(way, Reading.of_pool) if measured else None,
+        vote=_change(way, Reading.of_vote) if measured else None,
         domains=_by_domain(readings),
         used=_mean_used([one.used for one in readings]),
+        off_budget={
+            seed: one.used.share(budget)
+            for seed, one in way.items()
+            if budget and one.kind != "none" and one.used.off_budget(budget)
+        },
     )
 
 
-def _change(readings: Sequence[Reading], of: Callable[[Reading, int], Scores]) -> Change | None:
+def _change(way: Mapping[int, Reading], of: Callable[[Reading, int], Scores]) -> Change | None:
     """From iteration 0 to the last; None where no item can be counted."""
-    triples = [(one.domain, of(one, 0), of(one, one.last)) for one in readings]
-    if not all(before and after for _, before, after in triples):
+    triples = {seed: (one.domain, of(one, 0), of(one, one.last)) for seed, one in way.items()}
+    if not all(before and after for _, before, after in triples.values()):
         return None
-    starts = [macro(before, domain) for domain, before, _ in triples]
-    ends = [macro(after, domain) for domain, _, after in triples]
+    starts = [macro(before, domain) for domain, before, _ in triples.values()]
+    ends = [macro(after, domain) for domain, _, after in triples.values()]
     return Change(
         start=sum(starts) / len(starts),
         end=sum(ends) / len(ends),
