@@ -198,6 +198,10 @@ def test_overrides_as_a_mapping(tmp_path: Path) -> None:
     config = load(path, {"train.epochs": 2, "match": {"duels": 5}, "without": ("reputation",)})
     assert (config.train.epochs, config.match.duels) == (2, 5)
     assert config.without == ["reputation"]
+    path = write(tmp_path, "match:\n  duels: 5\npool: {members: [{name: ada, engine: scripted}]}\n")
+    faults = faults_of(path, {"match.duels": "many", "moaa": {"students": ["ada"]}})
+    assert faults[0].startswith("match.duels: expected a whole number")  # no line of the file
+    assert faults[1].startswith("moaa.students.1: expected a mapping of keys")
 
 
 @pytest.mark.parametrize(

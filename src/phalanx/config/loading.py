@@ -147,9 +147,7 @@ def _gather(
     layers = _layers(source)
     faults: list[str] = []
     if isinstance(overrides, Mapping):
-        layers += [
-            _override(str(key).split("."), _plain(v), "override") for key, v in overrides.items()
-        ]
+        layers += [_override(str(key).split("."), _plain(v), "") for key, v in overrides.items()]
     elif isinstance(overrides, str):
         raise TypeError("overrides is a sequence of 'key=value' texts, not one text")
     else:
@@ -369,7 +367,7 @@ def _hides(hidden: list[Path], path: Path) -> bool:
 
 def _place(path: Path, source: Source) -> str:
     for length in range(len(path), -1, -1):
-        if place := source.places.get(path[:length]):
+        if (place := source.places.get(path[:length])) is not None:
             return place
     return ""
 
