@@ -234,6 +234,28 @@ def test_votes_on_free_answers_are_planned(tmp_path) -> None:
     assert all(demand.read > 3 * limit for demand in votes)  # it sees all answers but its own
 
 
+@pytest.mark.parametrize(("names", "most", "noted"), [(6, 2048, True), (6, 512, False)])
+def test_a_debate_beyond_the_context_is_worth_a_note(names: int, most: int, noted: bool) -> None:
+    def notes(debaters: int, tokens: int) -> list[str]:
+        config = pool_of(
+            *(f"m{n}" for n in range(debaters)), method="debate",
+            debate={"rounds": 2, "sample": {"max_new_tokens": tokens}},
+        )  # fmt: skip
+        evaluate = config.evaluate.model_copy(update={"max_new_tokens": tokens})
+        plan = make_plan(config.model_copy(update={"evaluate": evaluate}))
+        return [note for note in plan.notes if "the context has 8,192" in note]
+
+    found = notes(names, most)
+    assert bool(found) is noted
+    if noted:
+        tokens = int(re.search(r"max_new_tokens (\d+)", found[0])[1])
+        debaters = int(re.search(r"and (\d+) debaters with 2,048", found[0])[1])
+        assert not notes(names, tokens)
+        assert notes(names, tokens + 20)
+        assert not notes(debaters, most)
+        assert notes(debaters + 1, most)
+
+
 def test_what_is_learned_is_planned_where_the_first_placeholders_agree_on_nothing(
     monkeypatch,
 ) -> None:

@@ -21,11 +21,12 @@ from phalanx.config.uses import USES, source_of, wanted_of
 from phalanx.errors import ConfigError
 from phalanx.plan import speed
 from phalanx.plan.content import content_faults, overlaps_of
+from phalanx.plan.contexts import context_notes
 from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
 from phalanx.plan.machines import Machine, machine_named, this_machine
 from phalanx.plan.memory import BasePlan
 from phalanx.plan.placement import Placement
-from phalanx.plan.rounds import CHARACTERS_A_TOKEN, Demand, Round
+from phalanx.plan.rounds import CHARACTERS_A_TOKEN, Demand, Round, all_demands
 from phalanx.plan.sizes import ModelShape, Size
 from phalanx.plan.speed import Times, times_of
 from phalanx.plan.stages import measuring_of, rankers_of, rounds_of
@@ -184,6 +185,8 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
     notes += [*_skipped(config), *_from_hub(config)]
+    asked = [*(demand for _, demand in all_demands(rounds)), *measuring]
+    notes += context_notes(config, bases, asked)
     if mixes:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)

@@ -24,7 +24,10 @@ MAX_HEADER = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a model's config.json says of its layers; ``kv`` is the width of keys and values."""
+    """What a model's config.json says of its layers; ``kv`` is the width of keys and values.
+
+    ``context``: the tokens that it can read and write; 0 where that is not known.
+    """
 
     hidden: int
     layers: int
@@ -32,6 +35,7 @@ class ModelShape:
     kv: int
     vocabulary: int
     tied: bool = True
+    context: int = 0
 
     @property
     def parameters(self) -> int:
@@ -51,7 +55,7 @@ class ModelShape:
 
 
 SMOLLM2_135M = ModelShape(
-    hidden=576, layers=30, intermediate=1536, kv=192, vocabulary=49152, tied=True
+    hidden=576, layers=30, intermediate=1536, kv=192, vocabulary=49152, tied=True, context=8192
 )
 
 
@@ -173,4 +177,5 @@ def _read_shape(path: Path) -> ModelShape | None:
         kv=width * (data.get("num_key_value_heads") or heads),
         vocabulary=data["vocab_size"],
         tied=bool(data.get("tie_word_embeddings", False)),
+        context=data.get("max_position_embeddings") or 0,
     )
