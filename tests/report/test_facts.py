@@ -13,7 +13,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.report import accounting, markdown
 from phalanx.report.accounting import short_reason
 from phalanx.report.facts import gather
-from phalanx.report.scores import evaluation, vote
+from phalanx.report.scores import best_on_dev, evaluation, vote
 from phalanx.report.terminal import status, summary
 from phalanx.report.views import paired_tests, selection_note
 from phalanx.statistics import mcnemar_exact, minimum_detectable, wilson
@@ -210,6 +210,27 @@ def test_the_table_of_tests_counts_what_the_cells_say(facts):
         assert (better, worse, unclear) == (str(signs[1]), str(signs[-1]), str(signs[0]))
     assert sum(int(row[1]) for row in table.rows) > 0
     assert paired_tests(replace(facts.evaluation, changes=(), collective=())) is None
+
+
+def test_of_equals_on_dev_the_first_is_best_in_spite_of_rounding(tmp_path):
+    """Two of three right over tasks, by sums that are one bit apart."""
+    marks = {"ann": {"a": [0], "b": [1], "c": [1, 1, 1]}, "bob": {"a": [1], "b": [1], "c": [0] * 3}}
+    with Ledger(run_ledger_path(tmp_path), writable=True) as ledger:
+        ledger.record_evaluation(
+            [
+                fixture_eval.line(name, task, f"{split}{n}", mark, split=split, iteration=number)
+                for name, tasks in marks.items()
+                for task, row in tasks.items()
+                for n, mark in enumerate(row)
+                for split in ("dev", "test")
+                for number in (0, 1)
+            ]
+        )
+        assert best_on_dev(ledger, ["ann", "bob"]) == "ann"
+        assert best_on_dev(ledger, ["bob", "ann"]) == "bob"
+        found = evaluation(ledger, ["ann", "bob"], seed=0, weights_before={}, weights_after={})
+    assert [found.best_initial.member, found.best_aligned.member] == ["ann", "ann"]
+    assert found.best_initial.dev < max(choice.dev for choice in found.best_of_member)
 
 
 def test_a_run_weighs_shares_of_items(tmp_path):

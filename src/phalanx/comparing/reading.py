@@ -18,7 +18,7 @@ from phalanx.evaluate import load_tasks
 from phalanx.ledger import STOPPED, Ledger, run_ledger_path
 from phalanx.methods import METHODS
 from phalanx.methods.method import Kind
-from phalanx.report.scores import Item, Scores, Table, macro
+from phalanx.report.scores import Item, Scores, Table, best_in
 from phalanx.tasks import equivalence, split_of
 from phalanx.tasks.items import is_voted
 
@@ -80,10 +80,7 @@ class Reading:
 
     def best(self, number: int) -> str:
         """The member that is best on dev items after an iteration; the first of equals."""
-        levels = {
-            name: macro(self.table.of(number, name, "dev"), self.domain) for name in self.members
-        }
-        return max(levels, key=lambda name: round(levels[name], 9))  # equals in spite of rounding
+        return best_in(self.table, number)
 
     def of_best(self, number: int) -> Scores:
         """Test scores of the member that is best on dev items."""

@@ -20,7 +20,7 @@ from phalanx.report.moaa_records import (
     Ratio,
     ResultFacts,
 )
-from phalanx.report.scores import Item, Table, compare, domain_mean, macro, weighted
+from phalanx.report.scores import Item, Table, compare, domain_mean, leading, macro, weighted
 from phalanx.statistics import (
     Interval,
     percentiles,
@@ -120,8 +120,12 @@ def _level(table: Table, name: str, role: str, number: int, seed: int) -> Level 
 def _best_teacher(levels: Sequence[Level], teachers: Sequence[str]) -> Level | None:
     """By dev accuracy at the start; of equals the first. A teacher may be a student as well."""
     starts = {level.name: level for level in reversed(levels)}
-    known = [starts[name] for name in teachers if name in starts]
-    return max((o for o in known if o.dev is not None), key=lambda o: o.dev or 0.0, default=None)
+    known = {
+        name: starts[name].dev or 0.0
+        for name in teachers
+        if name in starts and starts[name].dev is not None
+    }
+    return starts[leading(known)] if known else None
 
 
 def _comparisons(

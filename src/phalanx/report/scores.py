@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import eq
+from typing import TypeVar
 
 from phalanx.collective.voting import vote
 from phalanx.identity import derive_seed
@@ -25,6 +26,7 @@ COLLECTIVE = "collective"
 
 Item = tuple[str, str]  # task, item
 Scores = dict[Item, float]  # item -> share right
+Key = TypeVar("Key")
 
 
 class Table:
@@ -252,7 +254,7 @@ def _selection(table: Table, seed: int) -> dict[str, object]:
 
     def best(keys: Sequence[tuple[str, int]]) -> Choice | None:
         order = sorted(keys, key=lambda key: (key[1], table.members.index(key[0])))
-        return choices[max(order, key=lambda key: choices[key].dev)] if order else None
+        return choices[leading({key: choices[key].dev for key in order})] if order else None
 
     initial = best([key for key in choices if key[1] == 0])
     aligned = best([key for key in choices if key[1] > 0])
@@ -292,7 +294,15 @@ def best_in(table: Table, iteration: int = 0) -> str:
         for name in table.members
         if (scores := table.of(iteration, name, "dev"))
     }
-    return max(means, key=lambda name: means[name], default="")
+    return leading(means) if means else ""
+
+
+def leading(levels: Mapping[Key, float]) -> Key:
+    """Whose level is highest; the first of those that are equal but for the rounding of sums.
+
+    ValueError where there is none.
+    """
+    return max(levels, key=lambda key: round(levels[key], 9))
 
 
 def _choice(table: Table, member: str, number: int, seed: int) -> Choice:
