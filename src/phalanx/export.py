@@ -34,6 +34,7 @@ TRAINING = {
 """Kinds that other trainers read, and their columns that can be conversations."""
 ANSWERS = ("alpaca-eval", "arena-hard")
 """Kinds that published tools read: see :mod:`phalanx.export_answers`."""
+_ALSO = {"pairs": "preferences"}  # what reports call them
 _BATCH = 10_000
 
 
@@ -328,7 +329,7 @@ def _kind(what: str) -> _Kind:
 
 
 def _unknown(thing: str, got: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(_ALSO.get(got, got), known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"unknown {thing} {got!r}; known: {', '.join(known)}{hint}"
 

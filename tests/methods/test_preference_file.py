@@ -16,10 +16,13 @@ from phalanx.loop import align, stored_pairs
 from phalanx.methods import METHODS
 from phalanx.methods.preference_file import METHOD, given, run
 from phalanx.plan import check
+from phalanx.report.facts import gather
+from phalanx.report.terminal import summary
 from phalanx.sources import instructions_of
 from phalanx.training.examples import pair_rows
 from phalanx.types import Member, Message
 from tests.methods.rivals import SMOKE, Asked, golden, start, told
+from tests.report.test_renderers import printed
 
 LONG = [
     {"role": "user", "content": "Name a prime."},
@@ -178,6 +181,8 @@ def test_a_run_is_the_same_in_one_go_and_in_two(tmp_path):
     for name in ("whole", "parts"):
         with Ledger(run_ledger_path(tmp_path / name)) as ledger:
             rows.append(ledger.contents()["pairs"])
+            shown = printed(summary(gather(ledger)))
+        assert "nobody was asked anything" in shown
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
 

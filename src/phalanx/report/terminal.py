@@ -414,7 +414,8 @@ def _dropped(lost: Mapping[str, int]) -> str:
 def _phases(facts: RunFacts) -> Iterator[RenderableType]:
     """Requests by phase over all iterations; the page has every iteration."""
     if not facts.accounting.phases:
-        yield _indent(Text("nothing has been asked yet"))
+        done = facts.progress.finished
+        yield _indent(Text("nobody was asked anything" if done else "nothing has been asked yet"))
         return
     table = _table("requests", "asked", "answered", "truncated", "failed", "owed")
     failures: Counter[str] = Counter()
