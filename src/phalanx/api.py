@@ -368,13 +368,19 @@ def compare(
     of other settings, and Interrupted on Ctrl-C.
     """
     from phalanx.comparing.loading import read_comparison
-    from phalanx.comparing.work import compare_to
+    from phalanx.comparing.work import begun_in, compare_to
 
     path = Path(file)
-    comparison = read_comparison(path, overrides, seeds=seeds, only=only)
     folder = Path("runs") / path.stem if out is None else Path(out)
+    begun = {name for names in begun_in(folder).values() for name in names}
     return compare_to(
-        comparison, folder, title=path.stem, jobs=jobs, table=table, progress=progress or Silent()
+        read_comparison(path, overrides, seeds=seeds, only=only),
+        folder,
+        known=read_comparison(path, overrides, only=only, also=begun) if only else None,
+        title=path.stem,
+        jobs=jobs,
+        table=table,
+        progress=progress or Silent(),
     )
 
 

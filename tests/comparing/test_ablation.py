@@ -211,6 +211,7 @@ def test_the_command_goes_on_and_adds_a_group(tmp_path):
     second = command(*words, "--groups", "aggregation")
     assert second.returncode == 0, second.stderr
     assert "aggregate-median" in second.stdout
+    assert "no-reputation" in second.stdout  # it has begun here, though nothing of it is asked now
     with Ledger(run_ledger_path(tmp_path / "seed-3" / "sparta")) as ledger:
         assert ledger.contents() == before
     plain = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))

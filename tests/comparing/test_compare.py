@@ -14,6 +14,7 @@ from phalanx.collective.purposes import JUDGING, MEASURING, WRITING
 from phalanx.comparing.budget import planned
 from phalanx.comparing.loading import read_comparison
 from phalanx.config import load
+from phalanx.errors import LedgerError
 from phalanx.ledger import Ledger
 from phalanx.methods import METHODS
 from phalanx.plan import make_plan
@@ -70,14 +71,32 @@ def test_a_request_is_asked_once_in_a_seed(smoke):
         assert len(sent) == len(set(sent))
 
 
-def test_the_table_alone_and_some_of_it(smoke, tmp_path):
+def test_the_table_alone_has_whatever_has_begun(smoke, ways, tmp_path):
+    """Whatever of it is asked for: a part of a comparison does not overwrite the whole."""
     out, _ = smoke
+    whole = (out / "comparison.json").read_text("utf-8")
     made = phalanx.compare(CONFIGS / "smoke.yaml", out=out, only=["sppo"], seeds=[2], table=True)
-    assert [row.name for row in made.findings.rows] == ["frozen", "sppo"]
-    nothing = phalanx.compare(CONFIGS / "smoke.yaml", out=tmp_path, table=True)
-    assert nothing.findings.rows == ()
-    assert {one.why for one in nothing.findings.missing} == {"not started"}
-    phalanx.compare(CONFIGS / "smoke.yaml", out=out, table=True)  # the whole table again
+    assert {row.name: row.seeds for row in made.findings.rows} == {way.name: (2, 1) for way in ways}
+    assert made.findings.missing == ()
+    made = phalanx.compare(CONFIGS / "smoke.yaml", out=out, only=["sppo"], seeds=[3], table=True)
+    assert [(one.name, one.seed) for one in made.findings.missing] == [("frozen", 3), ("sppo", 3)]
+    phalanx.compare(CONFIGS / "smoke.yaml", out=out, table=True)
+    assert (out / "comparison.json").read_text("utf-8") == whole
+
+
+def test_a_table_of_nothing_is_refused_and_makes_no_folder(tmp_path):
+    with pytest.raises(LedgerError, match="no run of a comparison has begun there"):
+        phalanx.compare(CONFIGS / "smoke.yaml", out=tmp_path / "typo", table=True)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_table_of_runs_of_other_settings_is_refused(smoke):
+    out, _ = smoke
+    with pytest.raises(LedgerError, match=r"evaluate\.max_new_tokens was"):
+        phalanx.compare(
+            CONFIGS / "smoke.yaml", ["evaluate.max_new_tokens=3"], out=out, only=["sppo"],
+            table=True,
+        )  # fmt: skip
 
 
 def test_a_failed_arm_is_exit_code_1(tmp_path):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from phalanx.comparing.ablation import FULL, Study, study
 from phalanx.comparing.loading import comparison_of
 from phalanx.comparing.rendering import verdict
-from phalanx.comparing.spec import FROZEN
+from phalanx.comparing.spec import FROZEN, Comparison
 from phalanx.comparing.table import Difference, Findings
-from phalanx.comparing.work import Compared, compare_to
+from phalanx.comparing.work import Compared, begun_in, compare_to
 from phalanx.config.loading import load
 from phalanx.plan import content_faults
 from phalanx.report.moaa_words import Section, TableView
@@ -32,7 +33,8 @@ def ablate_to(
     table: bool = False,
     progress: Progress,
 ) -> Compared:
-    """Run every way that is owed in ``out``, and write the table; see :func:`study` for the ways.
+    """Run every way that is owed in ``out``, and write the table of these and of every other way
+    that has begun there; see :func:`study` for the ways.
 
     ``seeds``: by default the configuration's and the one after it. Every way is compared with the
     whole method and with the best initial member. Raises ConfigError with every fault, and as
@@ -40,18 +42,37 @@ def ablate_to(
     """
     config = load(source, overrides, also=(content_faults,))
     chosen = study(config, groups, only)
-    wish = chosen.file(source, seeds or (config.seed, config.seed + 1))
-    comparison = comparison_of(wish, source, Path(), overrides)
+    known = _with_begun(
+        chosen, study(config), {n for names in begun_in(out).values() for n in names}
+    )
+
+    def comparison(of: Study) -> Comparison:
+        wish = of.file(source, seeds or (config.seed, config.seed + 1))
+        return comparison_of(wish, source, Path(), overrides)
+
     return compare_to(
-        comparison,
+        comparison(chosen),
         out,
+        known=comparison(known),
         title=title,
         jobs=jobs,
         table=table,
         progress=progress,
         against=(FULL, FROZEN),
-        more=lambda findings: sections(chosen, findings),
+        more=lambda findings: sections(known, findings),
     )
+
+
+def _with_begun(chosen: Study, whole: Study, begun: Collection[str]) -> Study:
+    """The study with every further way that has begun, idle beside another or not."""
+    names = {way.name for way in chosen.ways}
+    others = [
+        replace(way, idle="")
+        for way in (*whole.ways, *whole.idle)
+        if way.name in begun and way.name not in names
+    ]
+    idle = (way for way in chosen.idle if way.name not in begun)
+    return Study((*chosen.ways, *others), tuple(idle))
 
 
 def sections(chosen: Study, findings: Findings) -> list[Section]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -44,16 +44,18 @@ def read_comparison(
     *,
     seeds: Sequence[int] = (),
     only: Sequence[str] = (),
+    also: Collection[str] = (),
 ) -> Comparison:
     """The comparison of a file. ``overrides`` change its base; ``seeds`` and ``only`` (names of
-    methods) what is run of it. Raises ConfigError with every fault of every method."""
+    methods) what is run of it; beside ``only`` those of ``also`` are read that it has. Raises
+    ConfigError with every fault of every method."""
     source = read_file(path.expanduser(), str(path))
     try:
         wish = ComparisonFile.model_validate(source.data)
     except ValidationError as error:
         raise ConfigError(_shape_faults(error, source)) from None
     return comparison_of(
-        wish, str(path), path.expanduser().parent, overrides, seeds=seeds, only=only
+        wish, str(path), path.expanduser().parent, overrides, seeds=seeds, only=only, also=also
     )
 
 
@@ -65,6 +67,7 @@ def comparison_of(
     *,
     seeds: Sequence[int] = (),
     only: Sequence[str] = (),
+    also: Collection[str] = (),
 ) -> Comparison:
     """The same for a wish that was made here. Relative paths are looked up in ``folder``, then
     where one is; messages begin with ``where``."""
@@ -84,7 +87,7 @@ def comparison_of(
         raise ConfigError([f"{where}: {fault}" for fault in faults]) from None
     ways, more = [], [*faults, *_unmeasurable(base)]
     for name, given in wanted.items():
-        if only and name not in (*only, wish.against):
+        if only and name not in (*only, *also, wish.against):
             continue
         try:
             ways.append(_way(name, given, base, folder, wish.budget))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.comparing import rendering
 from phalanx.comparing.budget import shared_in_all
-from phalanx.comparing.running import Failed, run_all
-from phalanx.comparing.spec import FROZEN, Arm, Comparison
+from phalanx.comparing.running import Failed, refuse_changes, run_all
+from phalanx.comparing.spec import FROZEN, POOL, Arm, Comparison
 from phalanx.comparing.table import Findings, tabulate
-from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.errors import LedgerError
+from phalanx.ledger import FILE_NAME, Ledger, run_ledger_path
 from phalanx.plan import make_plan
 from phalanx.report.moaa_words import Section
 from phalanx.report.words import duration, plural
@@ -31,11 +32,22 @@ class Compared:
     more: tuple[Section, ...] = ()
 
 
+def begun_in(out: Path) -> dict[int, list[str]]:
+    """Seed -> the names of those whose runs have begun in a comparison's folder."""
+    found: dict[int, list[str]] = {}
+    for path in sorted(out.glob(f"seed-*/*/{FILE_NAME}")):
+        name, seed = path.parent.name, path.parent.parent.name.removeprefix("seed-")
+        if name != POOL and seed.isdecimal():
+            found.setdefault(int(seed), []).append(name)
+    return found
+
+
 def compare_to(
     comparison: Comparison,
     out: Path,
     *,
     title: str,
+    known: Comparison | None = None,
     jobs: int = 1,
     table: bool = False,
     progress: Progress,
@@ -45,21 +57,36 @@ def compare_to(
 ) -> Compared:
     """Run what is owed (with ``table`` nothing), and write the table of all that is finished.
 
-    ``more`` makes further sections from what was found.
+    ``known`` (default: the comparison) has further ways: those that have begun in ``out`` have
+    their place in the table, as further seeds have. ``more`` makes further sections from what was
+    found.
 
-    Raises as :func:`phalanx.comparing.running.run_all` and
+    Raises LedgerError where nothing has begun that a ``table`` could show, or anything of what is
+    known was made with other settings, and as :func:`phalanx.comparing.running.run_all` and
     :func:`phalanx.comparing.table.tabulate`.
     """
+    begun = begun_in(out)
+    if table and not begun:
+        raise LedgerError(
+            f"{out}: no run of a comparison has begun there, so there is no table; name another "
+            "folder with --out, or leave out --table"
+        )
+    seeds = tuple(dict.fromkeys((*comparison.seeds, *begun)))
+    known = replace(known or comparison, seeds=seeds)
+    refuse_changes(known, out)
     for note in sizes(comparison) if table else (*sizes(comparison), *reckoned(comparison)):
         progress.say(note)
     failed = () if table else run_all(comparison, out, jobs=jobs, progress=progress)
-    arms = comparison.all_arms(out)
-    references = tuple(dict.fromkeys(against or (comparison.against, FROZEN)))
-    known = {way.name for way in comparison.ways}
-    references = tuple(name for name in references if name in known)
-    findings = tabulate(arms, references, comparison.budget)
-    told = (*notes, *sizes(comparison), *shared(arms))
-    out.mkdir(parents=True, exist_ok=True)
+    chosen = {arm.folder for arm in comparison.all_arms(out)}
+    arms = [
+        arm
+        for arm in known.all_arms(out)
+        if arm.folder in chosen or run_ledger_path(arm.folder).exists()
+    ]
+    names = {way.name for way in known.ways}
+    references = dict.fromkeys(against or (known.against, FROZEN))
+    findings = tabulate(arms, [name for name in references if name in names], known.budget)
+    told = (*notes, *sizes(known), *shared(arms))
     sections = tuple(more(findings))
     path, _ = rendering.write(findings, out, title, told, sections)
     return Compared(out, title, findings, told, failed, path, sections)
