@@ -362,16 +362,17 @@ def compare(
     """Run the methods of a comparison's file on equal terms; ``findings`` of the result has every
     number of the table, ``failed`` the arms that came to no end.
 
-    ``overrides`` change what all methods share; ``seeds`` and ``only`` what is run of the file;
-    ``jobs`` is how many runs go on at a time; ``table`` runs nothing. Raises ConfigError with every
-    fault of every method, LedgerError where ``out`` (default: runs/ and the file's name) has work
-    of other settings, and Interrupted on Ctrl-C.
+    ``overrides`` change what all methods share; ``seeds`` and ``only`` what is run of the file (the
+    table has whatever else of it has begun in ``out``); ``jobs`` is how many runs go on at a time;
+    ``table`` runs nothing. Raises ConfigError with every fault of the base or of every method,
+    LedgerError where ``out`` (default: runs/NAME-compare, by the file's name) has work of other
+    settings, or nothing for a ``table``, and Interrupted on Ctrl-C.
     """
     from phalanx.comparing.loading import read_comparison
     from phalanx.comparing.work import begun_in, compare_to
 
     path = Path(file)
-    folder = Path("runs") / path.stem if out is None else Path(out)
+    folder = Path("runs") / f"{path.stem}-compare" if out is None else Path(out)
     begun = {name for names in begun_in(folder).values() for name in names}
     return compare_to(
         read_comparison(path, overrides, seeds=seeds, only=only),

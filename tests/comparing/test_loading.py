@@ -34,7 +34,19 @@ def test_frozen_is_added_and_runs_first_in_every_seed(tmp_path):
 
 def test_who_the_others_are_compared_with_runs_first(tmp_path):
     made = comparison({"sppo": {}, "sparta": {}}, against="sparta")
-    assert [arm.name for arm in made.all_arms(tmp_path)] == ["sparta", "sppo"]
+    assert [arm.name for arm in made.all_arms(tmp_path)] == ["sparta", "frozen", "sppo"]
+
+
+def test_a_misspelt_method_is_not_the_base_s():
+    with pytest.raises(ConfigError) as error:
+        comparison({"spo": {}, "debat": {"debate.rounds": 3}, "other": {}, "sparta-2": {}})
+    text = str(error.value)
+    assert "methods.spo: is no method (did you mean sppo?" in text
+    assert "methods.debat: is no method (did you mean debate?" in text
+    assert "methods.other: is no method (known: sparta" in text
+    assert "methods.sparta-2: is no method" in text
+    made = comparison({"sparta-2": {"match.nearest": 2}, "debat": {"method": "debate"}})
+    assert [way.config.method for way in made.ways] == ["frozen", "sparta", "debate"]
 
 
 def test_settings_are_nested_or_dotted_and_layered():
@@ -107,15 +119,19 @@ def test_every_fault_of_every_method_is_in_one_message():
 
 
 def test_what_all_share_cannot_be_changed_by_one():
+    keys = {"seed": 3, "evaluate.max_new_tokens": 4, "pool": {"members": []}}
+    machinery = {"vllm.arguments": ["-q"], "endpoints": [], "resources.batch_size": 2}
     with pytest.raises(ConfigError) as error:
-        comparison({"sparta": {"seed": 3, "evaluate.max_new_tokens": 4, "pool": {"members": []}}})
-    for key in ("seed", "evaluate", "pool"):
+        comparison({"sparta": keys | machinery})
+    for key in ("seed", "evaluate", "pool", "vllm", "endpoints", "resources"):
         assert f"methods.sparta: {key}: " in str(error.value)
 
 
 def test_a_budget_says_the_size_so_nothing_else_does():
     with pytest.raises(ConfigError, match=r"match\.duels: the budget says how many"):
         comparison({"sparta": {"match": {"duels": 4}}}, budget={"responses": 12})
+    with pytest.raises(ConfigError, match=r"methods\.sparta: match\.duels: the budget says"):
+        read_comparison(SMOKE, ["match.duels=5"])
 
 
 def test_the_comparison_needs_items_of_both_splits():
@@ -135,6 +151,7 @@ def test_the_comparison_needs_items_of_both_splits():
         ("base: {}\nmethods: {sparta: }\nseeds: [one]\n", ":3: seeds.0"),
         ("base: preset:spart\nmethods: {sparta: }\n", "did you mean sparta?"),
         ("base: nothing.yaml\nmethods: {sparta: }\n", "no such file"),
+        ("method: sparta\npool: {members: []}\n", "c.yaml: is the configuration of a run"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_said_with_its_line(tmp_path, text, words):

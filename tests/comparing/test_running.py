@@ -19,6 +19,7 @@ from phalanx.progress import Silent
 from tests import kill_driver
 from tests.comparing.files import SCRIPT, base, comparison
 
+NEAR = {"match.nearest": 2}
 METHODS = {"sparta": {}, "sppo": {"sppo.instructions": 2, "sppo.samples": 3}}
 
 
@@ -95,13 +96,13 @@ def counted(path: Path) -> tuple[int, int]:
 
 
 def test_other_settings_are_refused_before_anything_runs(whole, tmp_path):
-    other = comparison({**METHODS, "sparta": {"match.duels": 5}, "best": {}}, seeds=[1, 2])
+    other = comparison({**METHODS, "sparta": {"match.duels": 5}, "near": NEAR}, seeds=[1, 2])
     with pytest.raises(LedgerError) as error:
         run_all(other, whole, progress=Silent())
     text = str(error.value)
     assert "seed-1/sparta: match.duels was 6 and is now 5" in text
     assert "seed-2/sparta" in text
-    assert not (whole / "seed-1" / "best").exists()
+    assert not (whole / "seed-1" / "near").exists()
 
 
 def test_arms_and_seeds_may_be_added(whole, tmp_path):
@@ -126,7 +127,7 @@ def test_a_failed_arm_is_reported_and_stops_no_other(tmp_path):
         {"name": name, "engine": "scripted", "model": f"script:{script}"}
         for name in ("ada", "bob", "cora")
     ]
-    methods = {"sparta": {"judge.protocol": "rubric"}, "expected": {}}
+    methods = {"sparta": {"judge.protocol": "rubric"}, "expected": NEAR}
     one = comparison(methods, base=base(pool={"members": members}))
     told = Told()
     failed = run_all(one, tmp_path / "out", progress=told)

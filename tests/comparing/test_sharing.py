@@ -56,7 +56,7 @@ def test_an_arm_that_was_interrupted_goes_on_and_shares(arms, tmp_path):
         half = whole.query("SELECT id FROM responses ORDER BY id")[::2]
 
     def some(requests):
-        known = taken_from(stopped, [arm.folder])(requests)
+        known = taken_from([arm.folder])(requests)
         return {row["id"]: known[row["id"]] for row in half if row["id"] in known}
 
     align(stopped, tmp_path / "run", elsewhere=some)
@@ -104,7 +104,7 @@ def request_of(folder) -> Request:
 def test_another_request_is_not_the_same(arms, change):
     frozen = arms["frozen"]
     request = request_of(frozen.folder)
-    find = taken_from(frozen.config, [frozen.folder])
+    find = taken_from([frozen.folder])
     assert find([request])[request.id].text
     assert find([replace(request, **change)]) == {}
 
@@ -118,16 +118,15 @@ def test_another_member_s_response_is_not_taken(arms, change):
     frozen = arms["frozen"]
     request = request_of(frozen.folder)
     member: Member = replace(request.member, **change)
-    assert taken_from(frozen.config, [frozen.folder])([replace(request, member=member)]) == {}
+    assert taken_from([frozen.folder])([replace(request, member=member)]) == {}
 
 
-def test_other_machinery_may_answer_otherwise(arms):
+def test_other_roles_change_no_answer(arms):
+    """Where one judge judges for all, the others still answer as they did."""
     frozen = arms["frozen"]
     request = request_of(frozen.folder)
-    for update, same in (({"batch_size": 2}, False), ({"keep_all_loaded": True}, True)):
-        resources = frozen.config.resources.model_copy(update=update)
-        config = frozen.config.model_copy(update={"resources": resources})
-        assert bool(taken_from(config, [frozen.folder])([request])) == same
+    member: Member = replace(request.member, roles=("contest",))
+    assert taken_from([frozen.folder])([replace(request, member=member)])[request.id].text
 
 
 def test_a_failed_response_is_asked_again(arms, tmp_path):
@@ -143,9 +142,9 @@ def test_a_failed_response_is_asked_again(arms, tmp_path):
             "error_transient = 1 WHERE id = ?",
             (request.id,),
         )
-    assert taken_from(frozen.config, [tmp_path / "copy"])([request]) == {}
+    assert taken_from([tmp_path / "copy"])([request]) == {}
 
 
 def test_a_folder_without_a_run_has_nothing(arms, tmp_path):
     frozen = arms["frozen"]
-    assert taken_from(frozen.config, [tmp_path])([request_of(frozen.folder)]) == {}
+    assert taken_from([tmp_path])([request_of(frozen.folder)]) == {}

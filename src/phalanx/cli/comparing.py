@@ -11,7 +11,7 @@ from phalanx.cli.base import Overrides, Quiet, Source, app, err, listed, numbers
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder of all runs. Default: runs/ and the file's name."),
+    typer.Option("--out", help="The folder of all runs. Default: runs/NAME-compare (-ablate)."),
 ]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help="These seeds instead of the file's: 1,2,3.")

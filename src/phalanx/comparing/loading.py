@@ -1,4 +1,7 @@
-"""A comparison's file, read: settings on settings, every fault of every method in one message."""
+"""A comparison's file, read: settings on settings, every fault of every method in one message.
+
+Faults of the base come first, alone: what all methods share must be there before theirs are seen.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from phalanx.comparing.spec import (
     lined_up,
     made_members,
 )
-from phalanx.config.faults import did_you_mean
+from phalanx.config.faults import closest, did_you_mean
 from phalanx.config.keys import describe
 from phalanx.config.loading import PREFIX, found_paths, shaped
 from phalanx.config.reading import Source, read_file
@@ -34,6 +37,9 @@ SHARED_KEYS = {
     "pool": "the pool is the same for all; `lineup` says who of it takes part",
     "evaluate": "all are measured alike",
     "output": "every run has a folder of its own in that of the comparison",
+    **dict.fromkeys(
+        ("resources", "endpoints", "vllm"), "the machinery is the same for all, who share answers"
+    ),
 }
 """What a method's settings cannot change, and why."""
 
@@ -47,9 +53,14 @@ def read_comparison(
     also: Collection[str] = (),
 ) -> Comparison:
     """The comparison of a file. ``overrides`` change its base; ``seeds`` and ``only`` (names of
-    methods) what is run of it; beside ``only`` those of ``also`` are read that it has. Raises
-    ConfigError with every fault of every method."""
+    methods) what is run of it, and checked; beside ``only`` those of ``also`` that it has. Raises
+    ConfigError with every fault of the base, or of every method."""
     source = read_file(path.expanduser(), str(path))
+    if not {"base", "methods"} & source.data.keys() and Config.model_fields.keys() & source.data:
+        raise ConfigError(
+            f"{path}: is the configuration of a run (phalanx run {path}); expected a comparison, "
+            "which has `base` and `methods` (docs/compare.md)"
+        )
     try:
         wish = ComparisonFile.model_validate(source.data)
     except ValidationError as error:
@@ -73,8 +84,7 @@ def comparison_of(
     where one is; messages begin with ``where``."""
     wanted = {name: dict(given or {}) for name, given in wish.methods.items()}
     faults = [*_names(wanted), *_chosen(wanted, only), *_seeds(wish.seeds)]
-    if wish.against not in wanted and wish.against == FROZEN:
-        wanted = {FROZEN: {}, **wanted}
+    wanted = wanted if FROZEN in wanted else {FROZEN: {}, **wanted}
     if wish.against not in wanted:
         hint = did_you_mean(wish.against, list(wanted))
         faults.append(f"against: no method is named {wish.against!r}; {hint}")
@@ -83,14 +93,14 @@ def comparison_of(
     try:
         base = _base(wish, folder, overrides)
     except ConfigError as error:
-        faults += [f"base: {_unplaced(fault)}" for fault in error.faults]
+        faults += [f"base: {fault}" for fault in error.faults]
         raise ConfigError([f"{where}: {fault}" for fault in faults]) from None
     ways, more = [], [*faults, *_unmeasurable(base)]
     for name, given in wanted.items():
-        if only and name not in (*only, *also, wish.against):
+        if only and name not in (*only, *also, wish.against, FROZEN):
             continue
         try:
-            ways.append(_way(name, given, base, folder, wish.budget))
+            ways.append(_way(name, given, base, folder, wish.budget, overrides))
         except ConfigError as error:
             more += [f"methods.{name}: {fault}" for fault in error.faults]
         if name == wish.against and ways and ways[-1].lineup.needs_best:
@@ -202,13 +212,13 @@ def nested(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return found_paths(tree, folder)
 
 
-def _unplaced(fault: str) -> str:
-    """Settings of a comparison's file are layered as overrides, which is not the user's word."""
-    return fault.removeprefix("override: ")
-
-
 def _way(
-    name: str, given: Mapping[str, Any], base: Config, folder: Path, budget: Budget | None
+    name: str,
+    given: Mapping[str, Any],
+    base: Config,
+    folder: Path,
+    budget: Budget | None,
+    overrides: Sequence[str],
 ) -> Way:
     """One method's way, planned and sized. Raises ConfigError with its faults."""
     settings = nested(given, folder)
@@ -221,14 +231,16 @@ def _way(
         ) from None
     faults = [f"{key}: {why}" for key, why in SHARED_KEYS.items() if key in settings]
     settings = {key: value for key, value in settings.items() if key not in SHARED_KEYS}
-    settings.setdefault("method", name if name in METHOD_NAMES else base.method)
-    faults += _set_by_budget(settings, budget)
+    if "method" not in settings:
+        faults += _misspelt(name, given, base)
+        settings["method"] = name if name in METHOD_NAMES else base.method
+    faults += _set_by_budget(settings, budget, overrides)
     try:
         config = shaped(base, settings)
         config = lined_up(config, line_up(made_members(base, None), lineup))
         require(config)
     except ConfigError as error:
-        raise ConfigError([*faults, *map(_unplaced, error.faults)]) from None
+        raise ConfigError([*faults, *error.faults]) from None
     if faults:
         raise ConfigError(faults)
     if budget is None:
@@ -237,14 +249,27 @@ def _way(
     return Way(name, config, lineup, note)
 
 
-def _set_by_budget(settings: Mapping[str, Any], budget: Budget | None) -> list[str]:
-    """Where one key says how large a method is, a budget says it."""
+def _misspelt(name: str, given: Mapping[str, Any], base: Config) -> list[str]:
+    """A name that is none of a method is for other settings of the base's."""
+    near = closest(name, METHOD_NAMES)
+    if name in METHOD_NAMES or (given and near in (None, base.method)):
+        return []
+    hint = did_you_mean(name, METHOD_NAMES)
+    other = "another name needs settings, and `method` where that is not the base's"
+    return [f"is no method ({hint}); {other}"]
+
+
+def _set_by_budget(
+    settings: Mapping[str, Any], budget: Budget | None, overrides: Sequence[str]
+) -> list[str]:
+    """Where one key says how large a method is, a budget says it: no setting, and no override."""
     keys = KEYS.get(str(settings["method"]), ())
     if budget is None or len(keys) != 1:
         return []
     section, _, name = keys[0].partition(".")
     below = settings.get(section)
-    if isinstance(below, dict) and name in below:
+    overridden = keys[0] in {one.partition("=")[0].strip() for one in overrides}
+    if overridden or (isinstance(below, dict) and name in below):
         return [f"{keys[0]}: the budget says how many; leave one of them out"]
     return []
 

@@ -29,10 +29,11 @@ class ComparisonFile(Section):
     Without one, the settings say how much each does."""
     methods: dict[str, dict[str, Any] | None] = Field(min_length=1)
     """Name -> settings on top of the base, nested or with dotted keys. `method` is the name where
-    that is one, else the base's. `lineup` says who of the pool takes part."""
+    that is one, else the base's; then there are settings, and the name is not like another
+    method's. `lineup` says who of the pool takes part."""
     against: str = FROZEN
-    """Which of them the others are compared with; `frozen`, the best initial member, is added by
-    itself."""
+    """Which of them the others are compared with. `frozen`, the best initial member, is always
+    there, and the others are compared with it, too."""
 
 
 @dataclass(frozen=True, slots=True)
