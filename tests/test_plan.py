@@ -358,20 +358,18 @@ def test_size_from_config_alone(tmp_path: Path) -> None:
         ("configs/smoke/rubric.yaml", None),
     ],
 )
-def test_check_is_quick_and_light(what: str, machine: str | None) -> None:
+def test_check_is_light(what: str, machine: str | None) -> None:
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "from phalanx.plan import check\n"
         f"code, text = check({what!r}, machine={machine!r})\n"
         "assert code == 0, text\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], time.process_time())\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    heavy, seconds = done.stdout.rsplit(" ", 1)
-    assert heavy == "[]"
-    assert float(seconds) < 1.0  # processor time: the machine may be busy with other things
+    assert done.stdout == "[]\n"
 
 
 def test_time_of_scripted_and_of_unknown_members() -> None:

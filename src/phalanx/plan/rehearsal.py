@@ -20,7 +20,7 @@ from zlib import crc32
 
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.base import sampling
-from phalanx.config.schema import Config, OptimiserSettings
+from phalanx.config.schema import Config, OptimiserSettings, TrainSettings
 from phalanx.config.uses import USES, trains, wanted_of
 from phalanx.errors import JudgmentError
 from phalanx.methods import METHODS, Question
@@ -58,7 +58,10 @@ TRIES = 8
 _MARK = 0xE000  # the first character of Unicode's private use area
 _MARKS = re.compile("[\ue000-\uf8ff]")
 _NUMBERED = re.compile(r"^(\d+)\.\n<<<answer \w+>>>\n(.*?)\n<<<end", re.MULTILINE | re.DOTALL)
-_ELSEWHERE = {"resources", "vllm", "evaluate", "search", "budget", "endpoints", "output"}
+_ELSEWHERE = {
+    "resources", "vllm", "evaluate", "search", "budget", "endpoints", "output",
+    "train", "sft", "grpo",
+}  # fmt: skip
 """Sections that no method reads: a plan asks again while it changes them."""
 
 
@@ -170,6 +173,7 @@ class Rehearsal:
     tokens: int
     marks: Marks = field(default_factory=Marks)
     done: dict[int, Rehearsed] = field(default_factory=dict)
+    grouped: dict[int, tuple[Demand, ...]] = field(default_factory=dict)
     read: dict[int, tuple[Demonstration | PreferencePair, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -201,10 +205,15 @@ class Rehearsal:
         before = self.of(number - 1).asked if number > 1 else {}
         return [asked for name, asked in self.of(number).asked.items() if name not in before]
 
+    def demands(self, number: int, times: float) -> Iterator[Demand]:
+        """Requests of an iteration with so many times the instructions."""
+        if number not in self.grouped:
+            self.grouped[number] = tuple(_grouped(self.new(number), self, 1))
+        for one in self.grouped[number]:
+            yield replace(one, requests=one.requests * times)
+
     def lessons(self, number: int) -> dict[str, str]:
         """What each learner with weights here learns from."""
-        if self.config.train.method == "none":
-            return {}
         able = [m.name for m in learners(self.members) if m.engine in TRAINABLE]
         lesson = METHODS[self.config.method].lesson
         found = {name: lesson(self.config, number, name) for name in able}
@@ -254,7 +263,8 @@ class Rehearsal:
     def _from_hub(self) -> tuple[PreferencePair, ...]:
         config = self.config
         wanted = (wanted_of(config, 1) or ("", 0))[1] * config.iterations
-        length = self.marks.of(config.train.max_length / 2, config.train.max_length / 4)
+        longest = TrainSettings.model_fields["max_length"].default
+        length = self.marks.of(longest / 2, longest / 4)
         return tuple(
             PreferencePair(f"given-{n}", _placeholder(n, self.marks, self.tokens),
                            f"{length}{n}", f"{length}{n}, worse")
@@ -319,7 +329,7 @@ def rehearsed_rounds(
             each = FEW  # its rows are those of a file: nothing is scaled
         elif available is not None:
             each = min(each, available)
-        demands = tuple(_grouped(whole.new(number), whole, each / FEW))
+        demands = tuple(whole.demands(number, each / FEW))
         trainings = tuple(_trainings(whole, number, each / FEW, config))
         name = "" if count == config.iterations else _name(number, count)
         asked = each if "instructions" in USES[config.method] else 0
@@ -420,6 +430,8 @@ def _written(request: Request) -> int:
 
 def _trainings(whole: Rehearsal, number: int, times: float, config: Config) -> Iterator[Training]:
     """One for each section of settings by which somebody learns."""
+    if config.train.method == "none":
+        return
     result = whole.of(number).result
     read = {row.id for row in whole.given(number)}
     groups: dict[tuple[str, str], dict[str, list[_Example]]] = {}
