@@ -25,6 +25,7 @@ from phalanx.errors import JudgmentError
 from phalanx.methods import METHODS, Question
 from phalanx.plan import make_plan
 from phalanx.plan.rehearsal import Rehearsal, Stand, rehearsal, rehearsed_rounds
+from phalanx.plan.stages_table import PHASE_WORDS, stage_tables
 from phalanx.plan.work import duel_rounds
 from phalanx.pool import members_from
 from phalanx.report.methods import KINDS
@@ -195,6 +196,20 @@ def sent(folder: Path) -> tuple[Counter, Counter]:
         kind = measured if row["phase"].startswith("evaluate") else made
         kind[row["member"]] += row["n"]
     return made, measured
+
+
+@pytest.mark.parametrize("name", ["moaa", *TRAINING])
+def test_the_plan_names_requests_as_the_ledger_does(name: str, runs) -> None:
+    from phalanx.ledger import Ledger, run_ledger_path
+
+    with Ledger(run_ledger_path(run_of(name, runs))) as ledger:
+        rows = ledger.query("SELECT DISTINCT phase FROM responses")
+    asked = {row["phase"] for row in rows if not row["phase"].startswith("evaluate")}
+    plan = make_plan(load(smoke(name)))
+    assert {phase for one in plan.rounds for phase in one.phases} == asked
+    table = stage_tables(plan)
+    said = " ".join(map(str, table[0].columns[0].cells)) if asked else table[0].plain
+    assert all(phase in PHASE_WORDS or f"requests: {phase}" in said for phase in asked)
 
 
 @pytest.mark.parametrize("name", RIVALS)

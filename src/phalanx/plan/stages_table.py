@@ -23,20 +23,18 @@ from phalanx.config.uses import trains
 from phalanx.plan.make import Plan
 from phalanx.plan.rounds import Demand, Round, all_demands
 
-PURPOSES = {
-    "propose": "proposals and teachers' answers",
+PHASE_WORDS = {
+    "teachers": "teachers' answers",
     "aggregate": "answers of the mixture",
     "fit": "user turns looked at",
     "rewrite": "user turns rewritten, at most",
-    "sample": "students' responses",
+    "sample": "responses",
     "criteria": "choices of criteria",
     "assess": "evaluations of two responses",
     "verdict": "verdicts",
     "judge": "requests to judges and reward models",
 }
-"""In the order in which they come in moaa; other methods name theirs."""
-_RESPONSES = {"sample": "responses", "judge": "requests to judges and reward models"}
-"""The same in other methods."""
+"""Of phases; others are called by the name that the ledger and reports have for them."""
 
 
 def who_mixes(plan: Plan) -> list[str]:
@@ -121,8 +119,9 @@ def _work(plan: Plan) -> Table:
     headings = [_heading(one, mixes) for one in rounds]
     table = _table("Work", [*headings, f"all {plan.iterations} {kind}"])
     rows = [("instructions", [float(one.instructions) for one in rounds])]
-    for purpose, words in _purposes(plan).items():
-        rows.append((words, [_requests(one, purpose) for one in rounds]))
+    for phase in dict.fromkeys(phase for one in rounds for phase in one.phases):
+        words = PHASE_WORDS.get(phase, f"requests: {phase}")
+        rows.append((words, [_requests(one, phase) for one in rounds]))
     rows.append(("tokens read, at most", [_tokens(one, "read") for one in rounds]))
     rows.append(("tokens written, at most", [_tokens(one, "written") for one in rounds]))
     trained = [[t for t in one.trainings if t.examples] for one in rounds]
@@ -147,17 +146,6 @@ def _heading(one: Round, mixes: bool) -> str:
     return one.name or "an iteration"
 
 
-def _purposes(plan: Plan) -> dict[str, str]:
-    """Purpose -> its words; a purpose that has none is said as methods name it."""
-    if plan.config.method == "moaa":
-        return PURPOSES
-    asked = dict.fromkeys(demand.purpose for _, demand in all_demands(plan.rounds))
-    known = PURPOSES | _RESPONSES
-    return {
-        purpose: known.get(purpose, f"requests: {purpose.replace('_', ' ')}") for purpose in asked
-    }
-
-
 def _measuring(plan: Plan) -> Table:
     """What is asked to measure the members, and then all of them together, by phase."""
     table = _table("Work", ["requests", "tokens read, at most", "tokens written, at most"])
@@ -172,8 +160,8 @@ def _measuring(plan: Plan) -> Table:
     return table
 
 
-def _requests(one: Round, purpose: str) -> float:
-    return sum(demand.requests for demand in one.demands if demand.purpose == purpose)
+def _requests(one: Round, phase: str) -> float:
+    return sum(demand.requests for demand in one.demands if demand.when == phase)
 
 
 def _tokens(one: Round, which: str) -> float:
