@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.config.loading import shaped
 from phalanx.errors import ConfigError
+from phalanx.loop import align
+from phalanx.plan.make import make_plan
+from phalanx.progress import Silent
 from phalanx.sources import CLEANED, WHOLE, read_preferences
 from phalanx.turns import BadTurns, read_preference
 from phalanx.types import Message
@@ -190,6 +194,45 @@ def test_every_bad_row_is_listed_with_its_line(tmp_path):
     assert [bad.line for bad in read.skipped] == [2, 3, 4]
     with pytest.raises(ConfigError, match="not one usable row"):
         read_preferences(written(tmp_path / "none.jsonl", rows[1:]), bad_rows="skip")
+
+
+def test_rows_with_tools_are_refused_since_nobody_would_see_them(tmp_path):
+    tools = [{"type": "function", "function": {"name": "search"}}]
+    rows = [{**ROWS[0], "tools": one} for one in (tools, json.dumps(tools), "[]", [], "", None)]
+    path = written(tmp_path / "pairs.jsonl", rows)
+    with pytest.raises(ConfigError) as error:
+        read_preferences(path)
+    assert len(error.value.faults) == 2
+    assert ":1: has tools" in str(error.value)
+    assert ":2: has tools" in str(error.value)
+
+
+def test_repeated_and_contradictory_pairs_are_said(tmp_path):
+    turned = {**ROWS[0], "chosen": "no", "rejected": "yes"}
+    path = written(tmp_path / "pairs.jsonl", [*ROWS, turned, turned])
+    read = read_preferences(path)
+    assert len(read.pairs) == 4
+    repeated, opposed = read.notes()
+    assert repeated == f"{path}: 2 repeated pairs: 4 (as 1), 6 (as 5)"
+    assert opposed.startswith(f"{path}: 1 contradictory pairs, which choose the other")
+    assert opposed.endswith(": 5 (against 1)")
+    settings = {"method": "preference_file", "preference_file.source": path}
+    members = [{"name": "ada", "engine": "scripted"}]
+    config = shaped(None, {**settings, "pool": {"members": members}, "iterations": 1})
+    assert {repeated, opposed} <= set(make_plan(config).notes)
+    told = Told()
+    align(config, tmp_path / "run", progress=told)
+    assert {f"Note: {repeated}", f"Note: {opposed}"} <= set(told.said)
+
+
+class Told(Silent):
+    """What a run says."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
 
 
 def test_missing_columns_are_one_fault(tmp_path):

@@ -166,7 +166,7 @@ def open_run(session: Session, notes: Sequence[str]) -> None:
     facts["skipped_instructions"] = canonical_json(read.skipped)
     facts["skipped_items"] = canonical_json(skipped := skipped_of(config))
     facts["contamination"] = contamination.stored(overlaps)
-    for note in (*notes, *skipped):
+    for note in (*notes, *read.notes(), *skipped):
         session.progress.say(f"Note: {note}")
     for found in overlaps:
         if found.found:

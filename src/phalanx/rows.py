@@ -10,9 +10,10 @@ import csv
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from phalanx.errors import ConfigError, MissingPackage
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PROMPTS = ("instruction", "prompt", "question")
 """Columns that may hold what is asked, where no setting names one; the first one counts."""
+COMMON_COLUMNS = (
+    "instruction", "prompt", "question", "query", "text", "input", "problem", "messages",
+    "conversations", "conversation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +296,27 @@ def _said() -> Iterator[list[logging.LogRecord]]:
         for handler in before:
             if record.levelno >= handler.level:
                 handler.handle(record)
+
+
+def require_columns(
+    where: str, rows: Sequence[Row], names: Sequence[str | tuple[str, ...]]
+) -> None:
+    """A column that no row has is one fault of the whole source, not one of every row.
+
+    The first name is the column of what is asked; a tuple has the names that one column may have.
+    Raises ConfigError with the columns that there are, and one that may be meant.
+    """
+    found = list(dict.fromkeys(str(key) for row in rows for key in row.fields))
+    faults = []
+    for name in names if rows else ():
+        either = (name,) if isinstance(name, str) else name
+        if not {*either} & {*found}:
+            close = [near for one in either for near in get_close_matches(one, found, n=1)]
+            if not close and name == names[0]:
+                close = [column for column in COMMON_COLUMNS if column in found]
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            columns = ", ".join(repr(column) for column in found) or "none"
+            listed = " or ".join(map(repr, either))
+            faults.append(f"no row has the column {listed}; columns found: {columns}{hint}")
+    if faults:
+        raise ConfigError(faults, where)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from phalanx import skills
@@ -17,7 +16,7 @@ from phalanx.config.schema import Config, InstructionSettings, PreferenceFileSet
 from phalanx.config.uses import USES
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import PROMPTS, BadRow, Row, read_rows
+from phalanx.rows import PROMPTS, BadRow, Row, read_rows, require_columns
 from phalanx.turns import BadTurns, looks_like_turns, read_preference, read_turns, turns_of
 from phalanx.types import Demonstration, Instruction, Message, PreferencePair
 
@@ -28,10 +27,6 @@ WHOLE = "whole_conversation"
 BUILTIN_COUNT = 1000
 NO_ANSWER = "no answer"
 LATER_TURNS = "has several user turns, and one instruction with one answer is learned; cut it"
-COMMON_COLUMNS = (
-    "instruction", "prompt", "question", "query", "text", "input", "problem", "messages",
-    "conversations", "conversation",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +48,38 @@ class InstructionSet:
     pairs: tuple[PreferencePair, ...] = ()
 
     def notes(self) -> list[str]:
-        """What a user should hear before a run starts, one line each; empty if all was well."""
+        """What a user should hear before a run starts; empty if all was well."""
         notes = []
         if self.skipped:
-            notes.append(f"{self.where}: skipped {len(self.skipped)} bad rows")
-            notes += [f"  line {bad.line}: {bad.reason}" for bad in self.skipped]
+            reasons = [f"line {bad.line}: {bad.reason}" for bad in self.skipped]
+            notes.append("\n  ".join([f"skipped {len(self.skipped)} bad rows", *reasons]))
         if self.duplicates:
-            lines = ", ".join(f"{line} (as {first})" for line, first in self.duplicates[:10])
-            more = " ..." if len(self.duplicates) > 10 else ""
-            notes.append(f"{self.where}: {len(self.duplicates)} repeated texts: {lines}{more}")
+            what = "pairs" if self.pairs else "texts"
+            lines = _first([f"{line} (as {first})" for line, first in self.duplicates])
+            notes.append(f"{len(self.duplicates)} repeated {what}: {lines}")
         if self.cleaned:
-            notes.append(f"{self.where}: broken characters replaced in {len(self.cleaned)} rows")
-        return notes
+            notes.append(f"broken characters replaced in {len(self.cleaned)} rows")
+        if opposed := self._opposed():
+            lines = _first([f"{line} (against {first})" for line, first in opposed])
+            notes.append(
+                f"{len(opposed)} contradictory pairs, which choose the other of the same two "
+                f"answers and are learned too: {lines}"
+            )
+        return [f"{self.where}: {note}" for note in notes]
+
+    def _opposed(self) -> list[tuple[int, int]]:
+        """The lines of pairs that contradict an earlier one, and of that one."""
+        found, seen = [], dict[tuple[Any, ...], int]()
+        for line, pair in zip(self.lines, self.pairs, strict=False):
+            about = (pair.instruction.text, pair.instruction.later)
+            seen[*about, pair.chosen, pair.rejected] = line
+            if first := seen.get((*about, pair.rejected, pair.chosen)):
+                found.append((line, first))
+        return found
+
+
+def _first(lines: Sequence[str]) -> str:
+    return ", ".join(lines[:10]) + (" ..." if len(lines) > 10 else "")
 
 
 def read_instructions(
@@ -226,6 +241,8 @@ def _preference(row: Row, column: str | None) -> PreferencePair:
         if row.fields.get(name) is None:
             raise _BadField(f"{name} is null" if name in row.fields else f"field {name!r} missing")
     prompt = row.fields.get(column) if column else None
+    if row.fields.get("tools") not in (None, "", "[]", []):
+        raise _BadField("has tools, which are not shown to members; write them into the prompt")
     found, *answers = read_preference(prompt, row.fields["chosen"], row.fields["rejected"])
     turns = tuple(Message(turn.role, clean_text(turn.content)) for turn in found)
     chosen, rejected = map(clean_text, answers)
@@ -462,30 +479,6 @@ def _optional(row: Row, name: str, numbers: bool = False) -> str:
     if not isinstance(value, str):
         raise _BadField(f"{name} is not text")
     return value.strip()
-
-
-def require_columns(
-    where: str, rows: Sequence[Row], names: Sequence[str | tuple[str, ...]]
-) -> None:
-    """A column that no row has is one fault of the whole source, not one of every row.
-
-    The first name is the column of what is asked; a tuple has the names that one column may have.
-    Raises ConfigError with the columns that there are, and one that may be meant.
-    """
-    found = list(dict.fromkeys(str(key) for row in rows for key in row.fields))
-    faults = []
-    for name in names if rows else ():
-        either = (name,) if isinstance(name, str) else name
-        if not {*either} & {*found}:
-            close = [near for one in either for near in get_close_matches(one, found, n=1)]
-            if not close and name == names[0]:
-                close = [column for column in COMMON_COLUMNS if column in found]
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            columns = ", ".join(repr(column) for column in found) or "none"
-            listed = " or ".join(map(repr, either))
-            faults.append(f"no row has the column {listed}; columns found: {columns}{hint}")
-    if faults:
-        raise ConfigError(faults, where)
 
 
 def _refusal(where: str, bad: Sequence[BadRow], advice: str = "") -> ConfigError:

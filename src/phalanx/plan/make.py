@@ -70,13 +70,15 @@ MANY_SKILL_ROWS = 600
 class Instructions:
     """``count`` is None where it cannot be counted from here; ``tokens`` is an average.
 
-    ``turns``: user turns of each, on average; ``tokens`` are those of one.
+    ``turns``: user turns of each, on average; ``tokens`` are those of one. ``notes``: what the
+    reader of the file has to say.
     """
 
     count: int | None
     tokens: int
     how: str
     turns: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     endpoints = endpoints_of(config, members, rounds, measuring)
     notes = _notes(config, [*found, *faults])
     notes += ["\n  ".join(one.lines()) for one in overlaps if one.found]
+    notes += instructions.notes
     notes += [*_short_of(config, instructions), *_first_turns(config, instructions)]
     notes += [*_skipped(config), *_from_hub(config)]
     asked = [*(demand for _, demand in all_demands(rounds)), *measuring]
@@ -278,12 +281,13 @@ def _instructions(config: Config) -> Instructions:
         return Instructions(None, USUAL_TOKENS, "assumed")
     from phalanx.sources import instructions_of
 
-    read = instructions_of(config).instructions
-    if not read:
+    found = instructions_of(config)
+    if not (read := found.instructions):
         return Instructions(None, USUAL_TOKENS, "assumed")
     asked = [turn for instruction in read for turn in instruction.user_turns]
     tokens = max(1, round(sum(map(len, asked)) / len(asked) / CHARACTERS_A_TOKEN))
-    return Instructions(len(read), tokens, "measured in the file", len(asked) / len(read))
+    turns, notes = len(asked) / len(read), tuple(found.notes())
+    return Instructions(len(read), tokens, "measured in the file", turns, notes)
 
 
 def _without(instructions: Instructions, overlaps: Sequence[Overlaps]) -> Instructions:

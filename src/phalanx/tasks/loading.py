@@ -12,8 +12,8 @@ from phalanx.config.schema import TaskSettings
 from phalanx.config.schema_evaluate import CONTESTS
 from phalanx.errors import ConfigError
 from phalanx.identity import content_id, derived_random
-from phalanx.rows import PROMPTS, Table, read_rows
-from phalanx.sources import BUILTIN, require_columns
+from phalanx.rows import PROMPTS, Table, read_rows, require_columns
+from phalanx.sources import BUILTIN
 from phalanx.tasks import code_runner, equivalence, own
 from phalanx.tasks.fields import BadItem
 from phalanx.tasks.items import BY_LIKELIHOOD, CHECKED, TaskItem
