@@ -404,10 +404,9 @@ def ablate(
     configuration and the next. Else as :func:`compare`; ``out`` is by default the configuration's
     folder with ``-ablate`` behind it.
     """
-    if method != "sparta":
-        raise ConfigError(f"ablate {method!r}: only sparta is taken apart here")
-    from phalanx.comparing.ablating import ablate_to
+    from phalanx.comparing.ablating import ablate_to, refuse_others
 
+    refuse_others(method)
     folder = Path("runs") / f"{Path(str(config).removeprefix('preset:')).stem}-ablate"
     return ablate_to(
         str(config),

@@ -216,6 +216,10 @@ def test_the_command_goes_on_and_adds_a_group(tmp_path):
         assert ledger.contents() == before
     plain = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     assert plain["against"] == ["sparta", "frozen"]
+    plan = command(*words, "--plan", "--groups", "pool")
+    assert plan.returncode == 0, plan.stderr
+    assert "pool-2 (sparta): 3 members." in plan.stdout
+    assert "4 runs with about " in plan.stdout
     other = command(*words, "match.duels=3", "--only", "no-reputation")
     assert other.returncode != 0
     assert "match.duels was" in other.stderr

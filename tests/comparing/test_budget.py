@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from phalanx.comparing.budget import KEYS, QUANTITIES, Budget, Use, _largest, planned, spent
 from phalanx.config import load
+from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.methods import METHODS
@@ -100,6 +101,18 @@ def test_what_has_not_enough_instructions_says_so():
     (_, way) = comparison({"sppo": {"sppo.samples": 4}}, budget={"responses": 1000}).ways
     assert way.config.sppo.instructions == 12
     assert "144 responses planned, 14% of the budget; it cannot use more" in way.note
+
+
+def test_a_debate_does_not_go_on_for_ever():
+    (_, way) = comparison({"debate": {}}, budget={"responses": 20_000}).ways
+    assert way.config.debate.rounds == 4
+    assert "it cannot use more (4 rounds are the most)" in way.note
+
+
+def test_a_budget_that_nobody_uses_is_refused():
+    with pytest.raises(ConfigError, match=r"budget\.steps: no method here uses any; nobody is"):
+        comparison({"sparta": {}, "debate": {}}, budget={"steps": 20})
+    assert len(comparison({"frozen": {}}, budget={"steps": 20}).ways) == 1
 
 
 def test_several_keys_grow_together():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phalanx.cli.base import Overrides, Quiet, Source, app, err, listed, numbers, out, stopping
+
+if TYPE_CHECKING:
+    from phalanx.comparing.spec import Comparison
 
 Out = Annotated[
     Path | None,
@@ -24,6 +27,9 @@ Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, a proc
 TableOnly = Annotated[
     bool, typer.Option("--table", help="Run nothing: the table of whatever is finished.")
 ]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Run nothing: what would be run, and how much that is.")
+]
 
 
 @app.command()
@@ -35,6 +41,7 @@ def compare(
     only: Only = None,
     jobs: Jobs = 1,
     table: TableOnly = False,
+    plan: PlanOnly = False,
     quiet: Quiet = False,
 ) -> None:
     """Run several methods on the same pool under an equal budget, and compare them.
@@ -43,12 +50,17 @@ def compare(
 
     One pool a seed, one run of each method and seed, and one table: comparison.md and
     comparison.json. The same command goes on where it stopped. Settings change what all methods
-    share. Exit code 1 where an arm failed; the table has the others.
+    share. Exit code 1 where a run failed; the table has the others.
     """
     from phalanx.api import compare as compared
+    from phalanx.comparing.loading import read_comparison
     from phalanx.comparing.rendering import page
     from phalanx.progress import for_terminal
 
+    wanted = numbers(seeds) if seeds is not None else ()
+    chosen = tuple(dict.fromkeys(listed(only)))
+    if plan:
+        return _show_plan(read_comparison(file, overrides or [], seeds=wanted, only=chosen))
     progress = for_terminal(quiet=quiet)
     try:
         with stopping():
@@ -56,8 +68,8 @@ def compare(
                 file,
                 overrides or [],
                 out=out_folder,
-                seeds=numbers(seeds) if seeds is not None else (),
-                only=tuple(dict.fromkeys(listed(only))),
+                seeds=wanted,
+                only=chosen,
                 jobs=jobs,
                 table=table,
                 progress=progress,
@@ -93,6 +105,7 @@ def ablate(
     ] = None,
     jobs: Jobs = 1,
     table: TableOnly = False,
+    plan: PlanOnly = False,
     quiet: Quiet = False,
 ) -> None:
     """Take Sparta apart: the whole method, and one way without each of its parts.
@@ -104,9 +117,15 @@ def ablate(
     groups adds to it. What the configuration does not have is not taken away, and the reason said.
     """
     from phalanx.api import ablate as taken_apart
+    from phalanx.comparing.ablating import ablation
     from phalanx.comparing.rendering import page
     from phalanx.progress import for_terminal
 
+    wanted = numbers(seeds) if seeds is not None else ()
+    choice = {"groups": tuple(dict.fromkeys(listed(groups)))}
+    choice["only"] = tuple(dict.fromkeys(listed(only)))
+    if plan:
+        return _show_plan(ablation(method, source, overrides or [], seeds=wanted, **choice))
     progress = for_terminal(quiet=quiet)
     try:
         with stopping():
@@ -115,9 +134,8 @@ def ablate(
                 source,
                 overrides or [],
                 out=out_folder,
-                seeds=numbers(seeds) if seeds is not None else (),
-                groups=tuple(dict.fromkeys(listed(groups))),
-                only=tuple(dict.fromkeys(listed(only))),
+                seeds=wanted,
+                **choice,
                 jobs=jobs,
                 table=table,
                 progress=progress,
@@ -129,8 +147,15 @@ def ablate(
     show_failed(made.failed)
 
 
+def _show_plan(comparison: Comparison) -> None:
+    from phalanx.comparing.work import plan_of
+
+    for line in plan_of(comparison):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def show_failed(failed) -> None:
-    """Name the arms that failed, and end with exit code 1 where there are some."""
+    """Name the runs that failed, and end with exit code 1 where there are some."""
     for one in failed:
         err.print(f"phalanx: failed: {one}", markup=False, highlight=False, soft_wrap=True)
     if failed:

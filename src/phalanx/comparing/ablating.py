@@ -13,6 +13,8 @@ from phalanx.comparing.spec import FROZEN, Comparison
 from phalanx.comparing.table import Difference, Findings
 from phalanx.comparing.work import Compared, begun_in, compare_to
 from phalanx.config.loading import load
+from phalanx.config.schema import Config
+from phalanx.errors import ConfigError
 from phalanx.plan import content_faults
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.words import points
@@ -40,20 +42,14 @@ def ablate_to(
     whole method and with the best initial member. Raises ConfigError with every fault, and as
     :func:`phalanx.comparing.work.compare_to`.
     """
-    config = load(source, overrides, also=(content_faults,))
-    chosen = study(config, groups, only)
+    config, chosen = _chosen(source, overrides, groups, only)
     known = _with_begun(
         chosen, study(config), {n for names in begun_in(out).values() for n in names}
     )
-
-    def comparison(of: Study) -> Comparison:
-        wish = of.file(source, seeds or (config.seed, config.seed + 1))
-        return comparison_of(wish, source, Path(), overrides)
-
     return compare_to(
-        comparison(chosen),
+        _comparison(chosen, config, source, overrides, seeds),
         out,
-        known=comparison(known),
+        known=_comparison(known, config, source, overrides, seeds),
         title=title,
         jobs=jobs,
         table=table,
@@ -61,6 +57,41 @@ def ablate_to(
         against=(FULL, FROZEN),
         more=lambda findings: sections(known, findings),
     )
+
+
+def refuse_others(method: str) -> None:
+    """Raise ConfigError for a method that is not taken apart here."""
+    if method != FULL:
+        raise ConfigError(f"ablate {method!r}: only {FULL} is taken apart here")
+
+
+def ablation(
+    method: str,
+    source: str,
+    overrides: Sequence[str],
+    *,
+    seeds: Sequence[int] = (),
+    groups: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> Comparison:
+    """What :func:`ablate_to` runs."""
+    refuse_others(method)
+    config, chosen = _chosen(source, overrides, groups, only)
+    return _comparison(chosen, config, source, overrides, seeds)
+
+
+def _chosen(
+    source: str, overrides: Sequence[str], groups: Sequence[str], only: Sequence[str]
+) -> tuple[Config, Study]:
+    config = load(source, overrides, also=(content_faults,))
+    return config, study(config, groups, only)
+
+
+def _comparison(
+    of: Study, config: Config, source: str, overrides: Sequence[str], seeds: Sequence[int]
+) -> Comparison:
+    wish = of.file(source, seeds or (config.seed, config.seed + 1))
+    return comparison_of(wish, source, Path(), overrides)
 
 
 def _with_begun(chosen: Study, whole: Study, begun: Collection[str]) -> Study:

@@ -60,8 +60,15 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 """What says how much a method does. Several keys grow together, in the proportion that they have;
 a method without any does as much as it does."""
-MOST = {"samples": 1024, "rounds": 64}
-"""The largest size by the last word of its key; others end where the instructions do."""
+MOST = {"samples": 1024, "rounds": 4}
+"""The largest size by the last word of its key; others end where the instructions do. Debates were
+published with 2 to 8 rounds; more of them are another method, not a larger one."""
+BOUNDS: dict[str, str] = {
+    "judgments": "Plans of judgments are upper bounds, since alike responses are not judged.",
+    "steps": "Plans of steps are upper bounds, since ties and dropped texts teach nothing.",
+    "tokens": "Plans of tokens guess the lengths of texts, and may be far off either way.",
+}
+"""What the plan of a quantity is where the ledger may count something else."""
 FAR = 1 << 20
 
 
@@ -115,7 +122,8 @@ class Use:
 
 def planned(config: Config) -> Use:
     """What a run by this configuration is to use, by its plan: responses of usual length, nothing
-    failed, no pair dropped. Raises ConfigError as ``phalanx check``."""
+    failed, no pair dropped, and with ``train.scope: own`` as many pairs for each as for the mean
+    member. Raises ConfigError as ``phalanx check``."""
     plan = make_plan(config)
     return _use(config, plan.rounds, plan.measuring)
 
@@ -140,9 +148,9 @@ def _tokens(demand: Demand) -> float:
     return demand.usual_read + demand.usual
 
 
-def sized(config: Config, budget: Budget) -> tuple[Config, str]:
-    """The largest version of a method whose planned use is within the budget, and how that came
-    about. One that cannot come within it stays as small as it can be, and says so.
+def sized(config: Config, budget: Budget) -> tuple[Config, str, float]:
+    """The largest version of a method whose planned use is within the budget, how that came about,
+    and the use. One that cannot come within it stays as small as it can be, and says so.
 
     Raises ConfigError as :func:`planned`.
     """
@@ -156,20 +164,22 @@ def sized(config: Config, budget: Budget) -> tuple[Config, str]:
     if not keys:
         used = getattr(_use(config, plan.rounds, plan.measuring), quantity)
         beyond = used > budget.amount
-        return config, f"uses {used:,.0f} {quantity}{_more(used, budget) if beyond else ''}"
+        return config, f"uses {used:,.0f} {quantity}{_more(used, budget) if beyond else ''}", used
     most = _most(keys, plan)
     size = _largest(of, budget.amount, most)
     used = of(max(size, 1))
     chosen = _resized(config, keys, max(size, 1))
     words = ", ".join(f"{key} = {_value(chosen, key):,}" for key in keys)
     if not used and not of(most):
-        return config, f"uses no {quantity}, whatever its size"
+        return config, f"uses no {quantity}, whatever its size", 0
     note = f"{words}: {used:,.0f} {quantity} planned"
     if not size:
-        return chosen, note + _more(used, budget)
+        return chosen, note + _more(used, budget), used
     if size == most and used < (1 - TOLERANCE) * budget.amount:
-        note += f", {used / budget.amount:.0%} of the budget; it cannot use more"
-    return chosen, note
+        word = keys[0].rpartition(".")[2]
+        why = f" ({most:,} {word} are the most)" if word in MOST else ""
+        note += f", {used / budget.amount:.0%} of the budget; it cannot use more{why}"
+    return chosen, note, used
 
 
 def _more(used: float, budget: Budget) -> str:

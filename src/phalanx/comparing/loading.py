@@ -29,6 +29,7 @@ from phalanx.config.loading import PREFIX, found_paths, shaped
 from phalanx.config.reading import Source, read_file
 from phalanx.config.schema import Config, MethodName
 from phalanx.errors import ConfigError, PhalanxError
+from phalanx.methods import METHODS
 from phalanx.plan import require
 
 METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
@@ -106,7 +107,7 @@ def comparison_of(
         if name == wish.against and ways and ways[-1].lineup.needs_best:
             more.append(f"methods.{name}: who is best is measured in it; it cannot be lined up so")
     if ways and not more:
-        more += _recruiting(base, ways[0])
+        more += [*_recruiting(base, ways[0]), *_unused(ways, wish.budget)]
     if more:
         raise ConfigError([f"{where}: {fault}" for fault in dict.fromkeys(more)])
     return Comparison(base, tuple(ways), tuple(seeds or wish.seeds), wish.budget, wish.against)
@@ -245,8 +246,8 @@ def _way(
         raise ConfigError(faults)
     if budget is None:
         return Way(name, config, lineup)
-    config, note = sized(config, budget)
-    return Way(name, config, lineup, note)
+    config, note, uses = sized(config, budget)
+    return Way(name, config, lineup, note, uses)
 
 
 def _misspelt(name: str, given: Mapping[str, Any], base: Config) -> list[str]:
@@ -279,6 +280,15 @@ def _unmeasurable(base: Config) -> list[str]:
         return [f"base: {fault}" for fault in measurable(base)]
     except PhalanxError as error:  # items that cannot be loaded, a package that is missing
         return [f"base: {error}"]
+
+
+def _unused(ways: Sequence[Way], budget: Budget | None) -> list[str]:
+    """A budget of what nobody uses makes nothing equal."""
+    busy = [way for way in ways if METHODS[way.config.method].kind != "none"]
+    if budget is None or not busy or any(way.uses for way in busy):
+        return []
+    why = "; nobody is trained" if budget.quantity == "steps" else ""
+    return [f"budget.{budget.quantity}: no method here uses any{why}; choose another quantity"]
 
 
 def _recruiting(base: Config, way: Way) -> list[str]:

@@ -40,12 +40,20 @@ class ComparisonFile(Section):
 class Way:
     """A row of the table: a named way to work with the pool. ``config`` is that of a plan: its
     recruits are not made yet, and of a line-up that needs the best member the first stands for
-    it. ``note`` says how its size was chosen, and what its budget cannot be."""
+    it. ``note`` says how its size was chosen, and what its budget cannot be; ``uses`` is what it is
+    to use of a budget."""
 
     name: str
     config: Config
     lineup: Lineup = field(default_factory=Lineup)
     note: str = ""
+    uses: float = 0
+
+    @property
+    def title(self) -> str:
+        """The name, and the method where that is not the name."""
+        method = self.config.method
+        return self.name if self.name == method else f"{self.name} ({method})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.comparing import rendering
-from phalanx.comparing.budget import shared_in_all
+from phalanx.comparing.budget import BOUNDS, shared_in_all
 from phalanx.comparing.running import Failed, refuse_changes, run_all
 from phalanx.comparing.spec import FROZEN, POOL, Arm, Comparison
 from phalanx.comparing.table import Findings, tabulate
+from phalanx.config.schema import BudgetSettings
 from phalanx.errors import LedgerError
 from phalanx.ledger import FILE_NAME, Ledger, run_ledger_path
-from phalanx.plan import make_plan
+from phalanx.plan import Plan, make_plan
+from phalanx.plan.rounds import all_demands
 from phalanx.report.moaa_words import Section
 from phalanx.report.words import duration, plural
 from phalanx.types import Progress
@@ -71,7 +73,7 @@ def compare_to(
             f"{out}: no run of a comparison has begun there, so there is no table; name another "
             "folder with --out, or leave out --table"
         )
-    seeds = tuple(dict.fromkeys((*comparison.seeds, *begun)))
+    seeds = tuple(sorted({*comparison.seeds, *begun}))
     known = replace(known or comparison, seeds=seeds)
     refuse_changes(known, out)
     for note in sizes(comparison) if table else (*sizes(comparison), *reckoned(comparison)):
@@ -96,25 +98,52 @@ def sizes(comparison: Comparison) -> tuple[str, ...]:
     """How large the budget lets each way be."""
     if comparison.budget is None:
         return ()
-    head = f"Budget of each run: {comparison.budget.amount:,} {comparison.budget.quantity}."
-    return (head, *(f"{way.name}: {way.note}." for way in comparison.ways if way.note))
+    budget = comparison.budget
+    head = f"Budget of each run: {budget.amount:,} {budget.quantity}."
+    head = " ".join(filter(None, (head, BOUNDS.get(budget.quantity))))
+    return (head, *(f"{way.title}: {way.note}." for way in comparison.ways if way.note))
+
+
+def plan_of(comparison: Comparison) -> tuple[str, ...]:
+    """What is to be run: every way with its members and size, and what all of it takes."""
+    ways = (
+        f"{way.title}: {plural(len(way.config.pool.members), 'member')}"
+        + (f"; {way.note}." if way.note else ".")
+        for way in comparison.ways
+    )
+    return (*sizes(comparison)[:1], *ways, *reckoned(comparison))
 
 
 def reckoned(comparison: Comparison) -> tuple[str, ...]:
-    """How long it all takes, by the plans of its runs; nothing where that is not known."""
+    """What it all takes, by the plans of its runs: requests, time where that is known, and what
+    the limits of the runs come to."""
     seeds, first = len(comparison.seeds), comparison.ways[0].config
-    found = [make_plan(way.config).total_seconds for way in comparison.ways]
+    plans = [make_plan(way.config) for way in comparison.ways]
+    found = [plan.total_seconds for plan in plans]
     if comparison.base.pool.recruit:
         made = make_plan(first.model_copy(update={"pool": comparison.base.pool})).total_seconds
         found.append(None if made is None or found[0] is None else made - found[0])
     known = [seconds for seconds in found if seconds is not None]
-    if len(known) < len(found) or not sum(known):
-        return ()
-    return (
-        f"{plural(len(comparison.ways) * seeds, 'run')}, one after another about "
-        f"{duration(seeds * sum(known))} in all, pools included: a rough estimate, and less for "
-        "what is finished or shared.",
-    )
+    runs = plural(len(comparison.ways) * seeds, "run")
+    requests = seeds * sum(map(_requests, plans))
+    text = f"{runs} with about {requests:,.0f} requests"
+    if len(known) == len(found) and sum(known):
+        text += f", one after another about {duration(seeds * sum(known))}, pools included"
+    return (f"{text}: a rough estimate, less for what is finished or shared.", *_limits(comparison))
+
+
+def _requests(plan: Plan) -> float:
+    asked = sum(times * demand.requests for times, demand in all_demands(plan.rounds))
+    return asked + plan.evaluation_requests
+
+
+def _limits(comparison: Comparison) -> Iterator[str]:
+    """Limits on endpoints are those of one run; all runs together may use more."""
+    for key in BudgetSettings.model_fields:
+        given = [getattr(way.config.budget, key) for way in comparison.ways]
+        if set(given) != {None}:
+            most = len(comparison.seeds) * sum(one or 0 for one in given)
+            yield f"budget.{key} is a limit for each run by itself: {most:,.12g} for all of them."
 
 
 def shared(arms: list[Arm]) -> Iterator[str]:
@@ -128,6 +157,6 @@ def shared(arms: list[Arm]) -> Iterator[str]:
                 requests += ledger.count("responses")
     if taken:
         yield (
-            f"Of {requests:,} requests of all arms, measurement included, {taken:,} had been "
-            "answered for another arm of the seed, and were not asked again."
+            f"Of {requests:,} requests of all runs, measurement included, {taken:,} had been "
+            "answered for another run of the seed, and were not asked again."
         )
