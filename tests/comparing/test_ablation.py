@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phalanx
-from phalanx.comparing.ablating import ablate_to
-from phalanx.comparing.ablation import GROUPS, study
+from phalanx.comparing.ablating import ablate_to, sections
+from phalanx.comparing.ablation import GROUPS, HURTS, study
 from phalanx.comparing.lineup import JUDGE, Lineup, line_up
 from phalanx.comparing.loading import read_comparison
 from phalanx.comparing.reading import read_run
@@ -183,10 +184,16 @@ def test_all_ways_run_and_the_table_names_them(tmp_path):
     assert rows["no-reputation"].differences["sparta"].alike
     assert set(rows["no-reputation"].differences) == {"sparta", "frozen"}
     text = made.path.read_text(encoding="utf-8")
-    for words in ("Against sparta", "Against the best initial member", "Beside the paper",
-                  "removing it hurts", "wrong in places", "What this configuration cannot lose",
+    for words in ("Against sparta", "Against the best initial member",
+                  "What this configuration cannot lose", "No member was trained in any run",
                   "1 may judge a duel, of the whole 2"):  # fmt: skip
         assert words in text, words
+    assert "Beside the paper" not in text
+    trained = [replace(row, used={**row.used, "steps": 3.0}) for row in made.findings.rows]
+    beside = sections(study(load(SMOKE)), replace(made.findings, rows=tuple(trained)))[-1]
+    assert beside.title == "Beside the paper"
+    assert "wrong in places" in " ".join(beside.lines)
+    assert ("no-reputation", HURTS, "the same scores") in beside.tables[0].rows
     asked = {}
     for name in ("sparta", "pool-2", "one-judge", "no-match-making"):
         with Ledger(run_ledger_path(tmp_path / "seed-7" / name)) as ledger:

@@ -18,6 +18,7 @@ from phalanx.comparing.table import adjusted, difference, tabulate
 from phalanx.config import Config
 from phalanx.errors import LedgerError
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.rows import together_key
 from phalanx.report.scores import macro
 from tests.comparing.measured import DEV, ITEMS, arm_of
 
@@ -241,7 +242,49 @@ def test_it_is_written_and_shown_whole(tmp_path):
     assert plain["missing"][1] == {"name": "late", "seed": 2, "why": "not started"}
     nothing = tabulate([Arm("late", 2, tmp_path / "nowhere", Config())])
     (only,) = comparison_sections(nothing)
-    assert only.lines == ("No arm is finished.", "Left out: late, seed 2: not started.")
+    assert only.lines == ("No run is finished.", "Left out: late, seed 2: not started.")
+
+
+def fill(arm: Arm, *statements: str) -> Arm:
+    with Ledger(run_ledger_path(arm.folder), writable=True) as ledger, ledger.transaction():
+        for statement in statements:
+            ledger._db.execute(statement)
+    return arm
+
+
+def test_runs_in_which_nobody_learned_say_so_on_top(tmp_path):
+    frozen = arm_of(tmp_path, "frozen", START, method="frozen")
+    sparta, other = arm_of(tmp_path, "sparta", MARKS), arm_of(tmp_path, "other", MARKS)
+    lines = comparison_sections(tabulate([frozen, sparta, other]))[0].lines
+    assert lines[0] == "No member was trained in any run: this says nothing about learning."
+    fill(sparta, "INSERT INTO training_steps VALUES (1, 'ada', 1, '{}')")
+    lines = comparison_sections(tabulate([frozen, sparta, other]))[0].lines
+    assert lines[0] == (
+        "No member was trained in the runs of other, which say nothing about learning."
+    )
+    assert "trained" not in comparison_sections(tabulate([frozen, sparta]))[0].lines[0]
+    together = {"debate": ("11", "11111111")}
+    debate = arm_of(tmp_path, "debate", START, method="debate", together=together)
+    assert tabulate([frozen, debate]).untrained == ()
+
+
+def test_what_makes_a_run_say_little_is_said(tmp_path):
+    pairs = [f"INSERT INTO pairs (id, iteration, dropped) VALUES ('{n}', 1, 'tie')" for n in "ab"]
+    none = fill(arm_of(tmp_path, "none", MARKS), *pairs)
+    one = fill(
+        arm_of(tmp_path, "one", MARKS), *pairs, "UPDATE pairs SET dropped = '' WHERE id = 'a'"
+    )
+    together = {"council": ("11", "11111111")}
+    council = arm_of(tmp_path, "council", START, 2, "council", together=together)
+    with Ledger(run_ledger_path(council.folder), writable=True) as ledger:
+        ledger.put(together_key(0, "council"), json.dumps({"votes": 1, "unreadable": 19}))
+    found = tabulate([none, one, council])
+    assert {row.name: list(row.warnings) for row in found.rows} == {
+        "none": [1], "one": [], "council": [2]
+    }  # fmt: skip
+    lines = "\n".join(comparison_sections(found)[0].lines)
+    assert "none, seed 1: none of 2 pairs and demonstrations was kept, so nothing could" in lines
+    assert "council, seed 2: 19 of 20 votes or judgments of council could not" in lines
 
 
 def test_a_terminal_of_80_columns_cuts_nothing(tmp_path):

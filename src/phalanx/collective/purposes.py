@@ -1,9 +1,7 @@
-"""What requests are for (``Request.purpose``): texts, judgments on them, and measurement."""
+"""What requests are for (``Request.purpose``): judgments on texts, measurement, and, all others,
+texts that are learned from, compared, or shown to others."""
 
 from __future__ import annotations
-
-WRITING = frozenset({"answer", "sample", "propose", "aggregate", "rewrite", "debate", "summarise"})
-"""Texts that are learned from, compared, or shown to others."""
 
 JUDGING = frozenset({"judge", "meta_judge", "assess", "verdict", "criteria", "fit", "vote"})
 """Verdicts, scores, votes and decisions, and what judges write on the way to them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from operator import eq
@@ -16,16 +17,18 @@ from phalanx.config.schema import Config
 from phalanx.errors import LedgerError
 from phalanx.evaluate import load_tasks
 from phalanx.ledger import STOPPED, Ledger, run_ledger_path
+from phalanx.ledger.rows import together_key
 from phalanx.methods import METHODS
 from phalanx.methods.method import Kind
 from phalanx.report.scores import Item, Scores, Table, best_in
+from phalanx.report.warnings import mostly_unread
 from phalanx.tasks import equivalence, split_of
 from phalanx.tasks.items import is_voted
 
 
 @dataclass(frozen=True, slots=True)
 class Used(Use):
-    """What a run took: what counts for budgets (:class:`Use`), and in all, what other arms had
+    """What a run took: what counts for budgets (:class:`Use`), and in all, what other runs had
     answered included.
 
     ``shared_in_all`` are the requests that those had; ``money`` is by the endpoints' prices.
@@ -60,6 +63,8 @@ class Reading:
     unvoted: frozenset[str]
     maths: frozenset[str]
     used: Used
+    warnings: tuple[str, ...]
+    """What makes it say little of its method, whatever its scores."""
 
     @property
     def domain(self) -> Mapping[Item, str]:
@@ -153,6 +158,7 @@ def read_run(folder: Path) -> Reading:
         config = stored_config(folder, ledger.get("config") or "{}")
         method = METHODS[config.method]
         names = [member.name for member in ledger.members()]
+        used = _used(ledger, config)
         reading = Reading(
             method=config.method,
             kind=method.kind,
@@ -160,7 +166,8 @@ def read_run(folder: Path) -> Reading:
             together=config.method if method.kind == "answer" else "",
             unvoted=_unvoted(config),
             maths=frozenset(task.name for task in config.evaluate.tasks if task.kind == "math"),
-            used=_used(ledger, config),
+            used=used,
+            warnings=tuple(_warnings(ledger, config, used)),
         )
     splits = {split for _, name, split in reading.table.score if name in reading.members}
     if lacking := {"dev", "test"} - splits:
@@ -171,6 +178,18 @@ def read_run(folder: Path) -> Reading:
     if reading.together and not any(name == reading.together for _, name, _ in reading.table.score):
         raise LedgerError(f"{folder} has no answers of {reading.together}; run it again")
     return reading
+
+
+def _warnings(ledger: Ledger, config: Config, used: Used) -> Iterator[str]:
+    made = ledger.count("pairs") + ledger.count("demonstrations")
+    if made and not used.pairs + used.demonstrations:
+        yield (
+            f"none of {made:,} pairs and demonstrations was kept, so nothing could be learned; "
+            "phalanx report says why"
+        )
+    counts = json.loads(ledger.get(together_key(0, config.method)) or "{}")
+    if words := mostly_unread(config.method, counts):
+        yield f"{words}, so it says little of what they can together"
 
 
 def _unvoted(config: Config) -> frozenset[str]:

@@ -23,9 +23,10 @@ NONE = "–"
 KIND_WORDS = {"several": "together", "single": "alone", "answer": "answers", "none": NONE}
 _WIDE = 26  # names that fit beside the columns in 80 characters
 _LEVELS = (
-    "% right on test items. “right”: of the best member after the run, chosen on dev items, or of "
-    "the answers that members reach together (answers). “mean” and “vote”: of the members, one "
-    "voice each, at the start and the end."
+    "A way is a method with its settings. % right on test items, and every domain (kind of item) "
+    "weighs the same. “right”: of the best member after the run, or of the answers that members "
+    "reach together (answers). Who is best is chosen on dev items, which count nowhere else. "
+    "“mean” and “vote”: of the members, one voice each, at the start and the end."
 )
 _READING = (
     "Points, paired by item. “items”: 95 % for other questions and these seeds; “seeds”: 95 % for "
@@ -90,13 +91,14 @@ def comparison_sections(
 def _scope(findings: Findings) -> list[str]:
     """Items, seeds, and what has no place in the tables."""
     if not findings.rows:
-        lines = ["No arm is finished."]
+        lines = ["No run is finished."]
     else:
         same = "the same in all seeds" if findings.fixed_items else "others in each seed"
         lines = [
+            *_untrained(findings),
             f"{plural(len(findings.rows), 'way')}; seeds {', '.join(map(str, findings.seeds))}; "
             f"{findings.num_dev:,} dev and {findings.num_test:,} test items"
-            + (f", {same}." if len(findings.seeds) > 1 else ".")
+            + (f", {same}." if len(findings.seeds) > 1 else "."),
         ]
     if findings.rows and len(findings.seeds) < 3:
         lines.append(
@@ -113,9 +115,26 @@ def _scope(findings: Findings) -> list[str]:
             )
             lines.append(f"{row.name} used {used} of the budget: it is not on equal terms.")
     lines += [
+        f"{row.name}, seed {seed}: {warning}."
+        for row in findings.rows
+        for seed, warnings in row.warnings.items()
+        for warning in warnings
+    ]
+    lines += [
         f"Left out: {one.name}, seed {one.seed}: {one.why.rstrip('.')}." for one in findings.missing
     ]
     return lines
+
+
+def _untrained(findings: Findings) -> list[str]:
+    """For the top of all: nothing below says anything of learning."""
+    if not findings.untrained:
+        return []
+    if any(row.trained for row in findings.rows):
+        where = f"in the runs of {', '.join(findings.untrained)}, which say"
+    else:
+        where = "in any run: this says"
+    return [f"No member was trained {where} nothing about learning."]
 
 
 def _levels(findings: Findings) -> TableView:
@@ -176,7 +195,7 @@ def _members(findings: Findings) -> TableView:
                 ends = (percent(change.start), percent(change.end))
                 rows.append((row.name, what, *ends, *_difference(change.difference)[:3]))
     headers = ("way", "of the members", "start", "end", "points", "items", "seeds")
-    note = "From each arm's own start; not adjusted for their number."
+    note = "From each way's own start; not adjusted for their number."
     return TableView("The members", headers, tuple(rows), note, detail=True)
 
 
@@ -226,7 +245,7 @@ def _used(findings: Findings) -> TableView:
     headers += ["money"] if priced else []
     note = (
         "Of the mean seed, by the ledgers, without recruiting; responses to tokens without the "
-        "members' measurement, too. “shared”: of all requests, those that another arm had asked "
+        "members' measurement, too. “shared”: of all requests, those that another way had asked "
         "already; they count as used, and took no time here. “min”: minutes of the run's phases."
     )
     return TableView("Used", tuple(headers), tuple(rows), note, left=(0,))

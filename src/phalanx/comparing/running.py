@@ -263,7 +263,7 @@ class _Work:
             return ""
         with Ledger(path) as ledger:
             count = ledger.count("responses", "attempts = 0")
-        return f", {plural(count, 'response')} taken from other arms" if count else ""
+        return f", {plural(count, 'response')} taken from other runs" if count else ""
 
     def no_pool(self, seed: int) -> None:
         """Nobody of this seed can begin."""

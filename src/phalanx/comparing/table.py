@@ -107,6 +107,13 @@ class Row:
     domains: dict[str, float]
     used: dict[str, float]
     off_budget: dict[int, float]
+    warnings: dict[int, tuple[str, ...]]
+    """What makes a seed say little of the way, whatever its scores."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether anybody took a step in it."""
+        return self.used["steps"] > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,11 @@ class Findings:
     """Whether all seeds have the same test items."""
     budget: dict[str, int]
     """Quantity -> its amount; empty where there is none."""
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The ways of methods that train in which nobody learned anything."""
+        return tuple(r.name for r in self.rows if r.kind in ("single", "several") and not r.trained)
 
     def share(self, row: Row) -> float | None:
         """What a way used of the budget; None without one, and for the way that does nothing."""
@@ -302,6 +314,7 @@ def _row(
             for seed, one in way.items()
             if budget and one.kind != "none" and one.used.off_budget(budget)
         },
+        warnings={seed: one.warnings for seed, one in way.items() if one.warnings},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from phalanx.ledger import Ledger
 from phalanx.methods.answering import verdicts_in
 from phalanx.report.measured_records import Measured
@@ -35,14 +37,20 @@ def warnings(facts: RunFacts) -> list[str]:
 
 def _unvoted(facts: RunFacts) -> list[str]:
     figures = facts.rival.figures if facts.rival and facts.rival.answers else None
-    asked, silent = verdicts_in({key: row.get(0, 0) for key, row in (figures or {}).items()})
-    if silent <= _MOST * asked:
-        return []
+    counts = {key: row.get(0, 0) for key, row in (figures or {}).items()}
+    words = mostly_unread(facts.method, counts)
     return [
-        f"Warning: {silent:,} of {asked:,} votes or judgments of {facts.method} could not be read. "
-        "What all answered together says little of what they can; look at the responses (phalanx "
-        "export RUN responses)."
-    ]
+        f"Warning: {words}. What all answered together says little of what they can; look at the "
+        "responses (phalanx export RUN responses)."
+    ] * bool(words)
+
+
+def mostly_unread(method: str, counts: Mapping[str, float]) -> str:
+    """Where most verdicts on the way to a method's answers say nothing, how many; else ""."""
+    asked, silent = verdicts_in(counts)
+    if silent <= _MOST * asked:
+        return ""
+    return f"{silent:,} of {asked:,} votes or judgments of {method} could not be read"
 
 
 def _unread(measured: Measured) -> list[str]:
