@@ -128,6 +128,23 @@ def test_the_requests_of_a_plan_are_those_of_the_runs(smoke):
     assert 0.5 * planned_requests < asked <= planned_requests
 
 
+@pytest.mark.parametrize("verb", ["status", "report", "export"])
+def test_a_comparison_is_no_run(smoke, verb):
+    out, _ = smoke
+    more = ["preferences", "--out", str(out / "x.jsonl")] if verb == "export" else []
+    done = CliRunner().invoke(app, [verb, str(out), *more])
+    assert f"no run in {out}: it is a comparison, whose runs are below it" in str(done.exception)
+    assert f"such as {out / 'seed-1' / 'debate'}; its table: phalanx" in str(done.exception)
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_the_file_of_a_comparison_is_that_of_no_run(verb):
+    done = CliRunner().invoke(app, [verb, str(CONFIGS / "smoke.yaml")])
+    assert f"smoke.yaml: is a comparison; run it with: phalanx compare {CONFIGS}" in str(
+        done.exception
+    )
+
+
 def test_a_failed_arm_is_exit_code_1(tmp_path):
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "sppo").write_text("in the way", encoding="utf-8")

@@ -175,6 +175,8 @@ def _layers(source: str | Config | None) -> list[Source]:
         return [_preset(source, source)]
     path = FilePath(source).expanduser()
     own = read_file(path, source)
+    if {"base", "methods"} <= own.data.keys():
+        raise ConfigError(f"{source}: is a comparison; run it with: phalanx compare {source}")
     layers = []
     if "preset" in own.data:
         layers.append(_preset(own.data.pop("preset"), f"{_place(('preset',), own)}: preset"))

@@ -91,7 +91,11 @@ class Ledger:
         self.folder = self.path.parent
         self.writable = writable
         if not writable and not self.path.exists():
-            raise LedgerError(f"no run in {self.path.parent}: {self.path.name} does not exist")
+            why = f"{self.path.name} does not exist"
+            if runs := sorted(self.folder.glob(f"seed-*/*/{FILE_NAME}")):
+                why = f"it is a comparison, whose runs are below it, such as {runs[0].parent}; its "
+                why += f"table: phalanx compare FILE --out {self.folder} --table"
+            raise LedgerError(f"no run in {self.folder}: {why}")
         if writable:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
