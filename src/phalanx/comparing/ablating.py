@@ -123,7 +123,7 @@ def sections(chosen: Study, findings: Findings) -> list[Section]:
     beside = tuple(
         (way.name, way.paper, _here(rows.get(way.name))) for way in chosen.ways if way.paper
     )
-    if beside:
+    if beside and any(row.trained for row in findings.rows):  # else nothing was put to the test
         view = TableView("Direction", ("way", "paper", "here"), beside, left=(0, 1, 2))
         found.append(Section("paper", "Beside the paper", tuple(_known()), (view,)))
     return found
