@@ -16,6 +16,7 @@ from phalanx.comparing.ablation import GROUPS, HURTS, study
 from phalanx.comparing.lineup import JUDGE, Lineup, line_up
 from phalanx.comparing.loading import read_comparison
 from phalanx.comparing.reading import read_run
+from phalanx.comparing.table import Missing, tabulate
 from phalanx.config import Config, load
 from phalanx.config.loading import shaped
 from phalanx.config.schema import MemberSettings
@@ -233,6 +234,14 @@ def test_the_command_goes_on_and_adds_a_group(tmp_path):
     nobody = command("ablate", "moaa", SMOKE)
     assert nobody.returncode != 0
     assert "sparta" in nobody.stderr
+
+
+def test_what_is_not_finished_is_said_beside_what_it_takes_away():
+    chosen = study(load(SMOKE), only=["copies", "pool-2"])
+    missing = tuple(Missing("copies", seed, "it failed") for seed in (1, 2))
+    shown_ways = dict(sections(chosen, replace(tabulate([]), missing=missing))[0].tables[0].rows)
+    assert shown_ways["copies"].endswith("; not finished in 2 seeds")
+    assert "not finished" not in shown_ways["pool-2"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
 from phalanx.plan import content_faults
 from phalanx.report.moaa_words import Section, TableView
-from phalanx.report.words import points
+from phalanx.report.words import plural, points
 from phalanx.reproducing.papers import load_paper
 from phalanx.types import Progress
 
@@ -108,7 +109,16 @@ def _with_begun(chosen: Study, whole: Study, begun: Collection[str]) -> Study:
 
 def sections(chosen: Study, findings: Findings) -> list[Section]:
     """What each way takes away, what is not run, and what is known of the paper beside it."""
-    ways = tuple((way.name, "; ".join(filter(None, (way.words, way.note)))) for way in chosen.ways)
+    owed = Counter(one.name for one in findings.missing)
+    words = {
+        way.name: (
+            way.words,
+            way.note,
+            f"not finished in {plural(owed[way.name], 'seed')}" if owed[way.name] else "",
+        )
+        for way in chosen.ways
+    }
+    ways = tuple((name, "; ".join(filter(None, said))) for name, said in words.items())
     idle = tuple((way.name, way.idle) for way in chosen.idle)
     found = [
         Section(
