@@ -146,6 +146,24 @@ def test_folders_without_a_run_and_other_files(tmp_path):
         Ledger(tmp_path / "ledger.sqlite")
 
 
+def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    """Whoever is killed before the first commit leaves nothing that a reader would refuse."""
+    path = tmp_path / "run" / "ledger.sqlite"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("phalanx.ledger.schema.os.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(path, writable=True)
+    assert not path.exists()
+    with Ledger(path, writable=True) as ledger:
+        assert ledger.is_untouched()
+    with Ledger(path) as reader:
+        assert reader.is_untouched()
+
+
 def test_another_schema_is_refused(ledger):
     ledger.put("schema_version", "99")
     ledger.close()

@@ -10,6 +10,13 @@ the options (``full_probabilities(probabilities, want)``, JSON); a judgment whos
 its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
 """
 
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 SCHEMA_VERSION = 5
 
 SCHEMA = """
@@ -81,3 +88,13 @@ CREATE TABLE phases (
   PRIMARY KEY (iteration, phase)) WITHOUT ROWID;
 CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL, kind TEXT, text TEXT);
 """
+
+
+def create(path: Path) -> None:
+    """Put an empty ledger there, whole or not at all: who is killed leaves none without tables."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with closing(sqlite3.connect(new)) as db, db:
+        db.executescript(SCHEMA)
+        db.execute("INSERT INTO run VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+    os.replace(new, path)

@@ -19,7 +19,7 @@ from typing import Any
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import rows as _as
-from phalanx.ledger.schema import SCHEMA, SCHEMA_VERSION
+from phalanx.ledger.schema import SCHEMA_VERSION, create
 from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
     Demonstration,
@@ -105,6 +105,8 @@ class Ledger:
             except OSError as error:
                 why = f"nothing can be recorded in {self.folder}: {error.strerror}"
                 raise LedgerError(f"{why}; make it writable, or name another folder") from None
+            if not self.path.exists() or not self.path.stat().st_size:
+                create(self.path)
             self._db = sqlite3.connect(self.path, isolation_level=None)
         else:
             # as_uri quotes what SQLite would read as the start of parameters (#, ?, %). Where it
@@ -132,13 +134,7 @@ class Ledger:
 
     def _check_schema(self) -> None:
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables and self.writable:
-            with self.transaction():
-                for statement in SCHEMA.split(";"):
-                    if statement.strip():
-                        self._db.execute(statement)
-                self._put("schema_version", str(SCHEMA_VERSION))
-        version = self.get("schema_version") if tables or self.writable else None
+        version = self.get("schema_version") if tables else None
         if version != str(SCHEMA_VERSION):
             raise LedgerError(
                 f"{self.path} has ledger schema {version}, this version of phalanx reads "
