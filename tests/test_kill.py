@@ -129,7 +129,9 @@ resources: {{batch_size: 8, threads: 1}}
 
 
 def drive(config: Path, folder: Path, *, kills: int, seed: int, each: bool = False) -> str:
-    command = [sys.executable, str(DRIVER), str(config), str(folder), str(kills), str(seed)]
+    # -P: a folder beside the script, tests/statistics, has the name of a standard module.
+    words = [str(DRIVER), str(config), str(folder), str(kills), str(seed)]
+    command = [sys.executable, "-P", *words]
     done = subprocess.run(
         [*command, *(["each"] if each else [])], capture_output=True, text=True, timeout=540
     )
