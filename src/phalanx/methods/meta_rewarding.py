@@ -31,12 +31,10 @@ from phalanx.collective.meta_judging import (
 )
 from phalanx.collective.own_pairs import own_pairs
 from phalanx.collective.preference import pair_counts
-from phalanx.collective.samples import answers_alone, sample_own
-from phalanx.collective.self_judging import Judged, judge_own
+from phalanx.collective.self_judging import Judged
 from phalanx.config.schema import Config
 from phalanx.methods.method import Method, fresh
-from phalanx.methods.self_rewarding import of_own_pairs
-from phalanx.pool import learners
+from phalanx.methods.self_rewarding import judged_alone, of_own_pairs
 from phalanx.types import Ask, Iteration, IterationResult
 
 
@@ -54,25 +52,7 @@ def rho_of(config: Config, number: int) -> float:
 def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     """Responses, judgments, judgments of judgments, and the pairs of both kinds."""
     place, settings = (iteration.seed, iteration.number), config.meta_rewarding
-    sampled = answers_alone(
-        sample_own(
-            learners(iteration.members),
-            iteration.instructions,
-            settings.sample,
-            settings.samples,
-            ask,
-            place=place,
-        )
-    )
-    judged = judge_own(
-        sampled,
-        settings.judgments,
-        settings.judge,
-        ask,
-        place=place,
-        quorum=config.judge.quorum,
-        whole_only=config.pairs.truncated == "drop",
-    )
+    judged = judged_alone(iteration, settings, ask, config)
     rho = rho_of(config, iteration.number)
     result = of_own_pairs(iteration, judged, own_pairs(judged, config.pairs, rho, place=place))
     result = replace(result, metrics={**result.metrics, "length_control": rho})

@@ -32,6 +32,7 @@ from phalanx.collective.samples import (
 )
 from phalanx.collective.self_judging import Judged, judge_own
 from phalanx.config.schema import Config
+from phalanx.config.schema_rivals import MetaRewardingSettings, SelfRewardingSettings
 from phalanx.methods.demonstrations import row_counts
 from phalanx.methods.method import Method, fresh
 from phalanx.pool import learners
@@ -71,28 +72,40 @@ def run(iteration: Iteration, ask: Ask, config: Config) -> IterationResult:
     """Responses, judgments on them, and one record of a pair for each learner and instruction."""
     if _seeds(config, iteration.number):
         return _seed(iteration)
-    place, settings = (iteration.seed, iteration.number), config.self_rewarding
-    sampled = answers_alone(
-        sample_own(
-            learners(iteration.members),
-            iteration.instructions,
-            settings.sample,
-            settings.samples,
-            ask,
-            place=place,
-        )
+    settings = config.self_rewarding
+    judged = judged_alone(iteration, settings, ask, config, template=settings.template)
+    place = (iteration.seed, iteration.number)
+    return of_own_pairs(iteration, judged, own_pairs(judged, config.pairs, None, place=place))
+
+
+def judged_alone(
+    iteration: Iteration,
+    settings: SelfRewardingSettings | MetaRewardingSettings,
+    ask: Ask,
+    config: Config,
+    *,
+    template: str | None = None,
+) -> list[Judged]:
+    """Every learner's responses to every instruction, as it judges them itself."""
+    place = (iteration.seed, iteration.number)
+    sampled = sample_own(
+        learners(iteration.members),
+        iteration.instructions,
+        settings.sample,
+        settings.samples,
+        ask,
+        place=place,
     )
-    judged = judge_own(
-        sampled,
+    return judge_own(
+        answers_alone(sampled),
         settings.judgments,
         settings.judge,
         ask,
         place=place,
         quorum=config.judge.quorum,
-        template=settings.template,
+        template=template,
         whole_only=config.pairs.truncated == "drop",
     )
-    return of_own_pairs(iteration, judged, own_pairs(judged, config.pairs, None, place=place))
 
 
 def of_own_pairs(
