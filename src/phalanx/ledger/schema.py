@@ -8,6 +8,9 @@ SQL functions that put it back: ``messages`` and ``want`` of responses point int
 (``full_messages(messages)``, ``full_text(want)``); ``probabilities`` are doubles in the order of
 the options (``full_probabilities(probabilities, want)``, JSON); a judgment whose ``raw`` is what
 its responses say has their ids in ``requests`` instead (``full_raw(raw, requests)``, JSON).
+
+Who changes a table here raises ``SCHEMA_VERSION``; what :mod:`phalanx.ledger.migrating` cannot
+tell from the statements alone (the value of a new column in old rows) is said there.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -39,6 +42,8 @@ CREATE TABLE duels (
   id TEXT PRIMARY KEY, iteration INTEGER, position INTEGER, instruction TEXT, left TEXT,
   right TEXT, matched TEXT, left_response TEXT, right_response TEXT) WITHOUT ROWID;
 CREATE INDEX duels_by_iteration ON duels (iteration, position);
+CREATE INDEX duels_by_left ON duels (left, iteration, position);
+CREATE INDEX duels_by_right ON duels (right, iteration, position);
 CREATE TABLE judgments (
   duel TEXT, judge TEXT, iteration INTEGER, protocol TEXT, score_left REAL, score_right REAL,
   reason TEXT, flipped INTEGER, raw TEXT, flags TEXT,
@@ -49,6 +54,14 @@ CREATE TABLE outcomes (
   score_right REAL, num_judges INTEGER, num_missing INTEGER, agreement REAL, reason TEXT
   ) WITHOUT ROWID;
 CREATE INDEX outcomes_by_iteration ON outcomes (iteration);
+CREATE INDEX outcomes_by_status ON outcomes (status, iteration);
+CREATE TABLE bouts (
+  id TEXT PRIMARY KEY, messages TEXT, left TEXT, right TEXT, left_version INTEGER,
+  right_version INTEGER, left_text TEXT, right_text TEXT, at REAL);
+CREATE TABLE labels (
+  number INTEGER PRIMARY KEY, duel TEXT, person TEXT, verdict TEXT, swapped INTEGER,
+  seconds REAL, note TEXT, at REAL);
+CREATE INDEX labels_by_duel ON labels (duel, person, number);
 CREATE TABLE reputations (
   iteration INTEGER, position INTEGER, duel TEXT, member TEXT, before REAL, after REAL,
   deviation REAL, PRIMARY KEY (iteration, position)) WITHOUT ROWID;

@@ -19,7 +19,8 @@ from typing import Any
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import rows as _as
-from phalanx.ledger.schema import SCHEMA_VERSION, create
+from phalanx.ledger.migrating import fit
+from phalanx.ledger.schema import create
 from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
     Demonstration,
@@ -123,7 +124,7 @@ class Ledger:
                 self._db.execute("PRAGMA synchronous=NORMAL")
                 self._db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-            self._check_schema()
+            fit(self._db, self.path, writable=writable)
             self._open_texts()
         except sqlite3.DatabaseError as error:
             self.close()
@@ -131,15 +132,6 @@ class Ledger:
         except BaseException:
             self.close()
             raise
-
-    def _check_schema(self) -> None:
-        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        version = self.get("schema_version") if tables else None
-        if version != str(SCHEMA_VERSION):
-            raise LedgerError(
-                f"{self.path} has ledger schema {version}, this version of phalanx reads "
-                f"{SCHEMA_VERSION}; use the version that wrote it"
-            )
 
     def _open_texts(self) -> None:
         """What is known of the table ``texts``, and the SQL functions that put rows together."""
@@ -204,6 +196,10 @@ class Ledger:
         verb = "INSERT OR REPLACE" if replace else "INSERT"
         marks = ",".join("?" * len(columns))
         self._db.executemany(f"{verb} INTO {table} ({','.join(columns)}) VALUES ({marks})", rows)
+
+    def insert(self, table: str, row: Mapping[str, Any], *, replace: bool = False) -> None:
+        """One row, inside a :meth:`transaction`."""
+        self._insert(table, tuple(row), [tuple(row.values())], replace=replace)
 
     # ---- the run itself -------------------------------------------------------------------
 
