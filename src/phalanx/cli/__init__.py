@@ -2,13 +2,15 @@
 
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
-``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms.
+``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
+``keeping`` packs runs.
 """
 
 from phalanx.cli import (
     asking,
     comparing,
     judging,
+    keeping,
     measuring,
     methods,
     reproducing,
@@ -18,6 +20,6 @@ from phalanx.cli import (
 from phalanx.cli.base import app, main
 
 __all__ = [
-    "app", "asking", "comparing", "judging", "main", "measuring", "methods", "reproducing", "runs",
-    "search",
+    "app", "asking", "comparing", "judging", "keeping", "main", "measuring", "methods",
+    "reproducing", "runs", "search",
 ]  # fmt: skip

@@ -59,7 +59,7 @@ def fit(db: sqlite3.Connection, path: Path, *, writable: bool) -> None:
         return
     backup = path.with_name(f"{path.name}.schema-{version}")
     try:
-        _copy(db, backup)
+        copy_whole(db, backup)
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(
             f"{path} has ledger schema {version} and has to be brought to {SCHEMA_VERSION}, but no "
@@ -89,6 +89,22 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
         f"{path} has ledger schema {text or 'none'}, this version of phalanx reads {OLDEST} to "
         f"{SCHEMA_VERSION}; use the version that wrote it"
     )
+
+
+def refuse_foreign(db: sqlite3.Connection) -> None:
+    """Raise LedgerError where a file from elsewhere has what no ledger has.
+
+    Views and triggers are statements of whoever made the file, run by whoever opens it.
+    """
+    with closing(sqlite3.connect(":memory:")) as today:
+        today.executescript(SCHEMA)
+        own = {name for kind, name in _statements(today) if kind == "table"}
+    query = "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+    for kind, name in map(tuple, db.execute(query)):
+        if kind not in ("table", "index") or (kind == "table" and name not in own):
+            raise LedgerError(
+                f"the ledger in the archive has a {kind} {name[:80]!r}: no ledger has"
+            )
 
 
 def _lacking(db: sqlite3.Connection) -> _Lacks:
@@ -141,8 +157,8 @@ def _dress(db: sqlite3.Connection, lacks: _Lacks) -> None:
         db.execute(f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}")
 
 
-def _copy(db: sqlite3.Connection, backup: Path) -> None:
-    """A whole copy at ``backup``, or none; what an earlier start left there is replaced."""
+def copy_whole(db: sqlite3.Connection, backup: Path) -> None:
+    """A whole copy at ``backup``, or none; what was there is replaced."""
     new = backup.with_name(f"{backup.name}.new")
     new.unlink(missing_ok=True)
     try:

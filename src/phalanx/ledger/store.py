@@ -19,7 +19,7 @@ from typing import Any
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import rows as _as
-from phalanx.ledger.migrating import fit
+from phalanx.ledger.migrating import copy_whole, fit
 from phalanx.ledger.schema import create
 from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
@@ -444,11 +444,16 @@ class Ledger:
 
     # ---- reading back ---------------------------------------------------------------------
 
+    def copy_to(self, path: Path) -> None:
+        """A consistent copy of everything recorded so far, in one file without a log."""
+        copy_whole(self._db, path)
+
     def refuse_target(self, path: Path | str) -> None:
         """Raise LedgerError where writing to ``path`` would harm the run itself."""
         target, folder = Path(path).resolve(), self.folder.resolve()
         own = {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", "lock", "adapters"}
-        if target == folder or target in {folder / name for name in own}:
+        old = target.parent == folder and target.name.startswith(f"{FILE_NAME}.schema-")
+        if target == folder or old or target in {folder / name for name in own}:
             raise LedgerError(f"{path} belongs to the run itself; write to another file")
         if target.is_relative_to(folder / "adapters"):
             raise LedgerError(f"{path} is among the run's adapters; write to another folder")
