@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import pool
+from phalanx.anchoring import anchors_of
 from phalanx.asking import (
     Asking,
     files_behind,
@@ -21,7 +22,7 @@ from phalanx.asking import (
     stored_config,
 )
 from phalanx.collective.gaps import too_many
-from phalanx.collective.preference import chosen_alone
+from phalanx.collective.preference import chosen_alone, with_label_noise
 from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
@@ -36,7 +37,7 @@ from phalanx.evaluate import (
     mixture_after,
     skipped_of,
 )
-from phalanx.identity import canonical_json, content_id, derive_seed, derived_random
+from phalanx.identity import canonical_json, content_id, derive_seed
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import messages, together_key
 from phalanx.methods import METHODS
@@ -209,6 +210,8 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
+    if config.aggregate.anchors != before.aggregate.anchors:
+        ledger.put("config", config.model_dump_json())
     if config.iterations == before.iterations or not length_of(config):
         return
     recorded = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"] or 0
@@ -254,7 +257,7 @@ def learn(session: Session, number: int) -> None:
     }
     if not lessons:
         return
-    pairs = with_label_noise(stored_pairs(ledger, number), config)
+    pairs = with_label_noise(stored_pairs(ledger, number), config.train.label_noise, config.seed)
     initial = {member.name: member for member in ledger.members(0)}
     jobs = [
         _job(session, number, member, lesson, pairs, initial[member.name].adapter)
@@ -408,29 +411,6 @@ def prompt_of(row: Mapping[str, Any]) -> Instruction:
     return replace(plain, turns=(Message("user", row["text"]), *messages(row["later"])))
 
 
-def with_label_noise(pairs: Sequence[PreferencePair], config: Config) -> list[PreferencePair]:
-    """The random-winner control: swap chosen and rejected with chance ``train.label_noise``."""
-
-    def swapped(pair: PreferencePair) -> PreferencePair:
-        return replace(
-            pair,
-            chosen=pair.rejected,
-            rejected=pair.chosen,
-            chosen_member=pair.rejected_member,
-            rejected_member=pair.chosen_member,
-            chosen_probability=pair.rejected_probability,
-            rejected_probability=pair.chosen_probability,
-            chosen_truncated=pair.rejected_truncated,
-            rejected_truncated=pair.chosen_truncated,
-        )
-
-    share = config.train.label_noise
-    return [
-        swapped(pair) if derived_random("noise", config.seed, pair.id).random() < share else pair
-        for pair in pairs
-    ]
-
-
 def _start_of(session: Session, number: int) -> Iteration:
     """Everything the method sees, from the ledger alone: that is what makes resuming exact."""
     config, ledger = session.config, session.ledger
@@ -459,6 +439,7 @@ def _start_of(session: Session, number: int) -> Iteration:
         faded=state["faded"],
         earlier=tuple(tuple(ledger.members(before)) for before in range(number)),
         given=method.given(config, number) if method.given else (),
+        anchors=anchors_of(ledger, config, number),
     )
 
 

@@ -385,9 +385,9 @@ class TrainResult:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What a method sees at the start of an iteration; ``standings`` is carried over.
-    ``earlier[n]`` has the members as they were when iteration ``n`` had ended (0: at the start),
-    ``given`` the rows that the method has from elsewhere (:attr:`phalanx.methods.Method.given`)."""
+    """What a method sees as an iteration starts; ``standings`` is carried over. ``earlier[n]`` has
+    the members when iteration ``n`` had ended (0: at the start), ``given`` rows from elsewhere
+    (:attr:`phalanx.methods.Method.given`), ``anchors`` judgments with people's winners."""
 
     number: int
     seed: int
@@ -399,6 +399,7 @@ class Iteration:
     faded: dict[str, float] = field(default_factory=dict)
     earlier: tuple[tuple[Member, ...], ...] = ()
     given: tuple[Demonstration | PreferencePair, ...] = ()
+    anchors: tuple[tuple[Judgment, Winner], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

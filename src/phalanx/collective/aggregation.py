@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from phalanx.config.schema import AggregateSettings
-from phalanx.types import Duel, Judgment, Outcome
+from phalanx.types import Duel, Judgment, Outcome, Winner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +75,7 @@ def spreads(judgments: Sequence[Judgment]) -> dict[str, float]:
 def one_coin_reliability(
     signs_DJ: np.ndarray,
     *,
+    known_D: np.ndarray | None = None,
     prior: tuple[float, float] = (1.4, 0.6),
     max_rounds: int = 200,
     tolerance: float = 1e-8,
@@ -84,8 +85,9 @@ def one_coin_reliability(
     ``signs_DJ``: duels x judges with 1 (left better), -1 (right better) and 0 (no vote). EM
     started from the majority, with a Beta prior on the reliabilities: without its pull a few
     judges who agree by accident are believed absolutely, and with few votes nothing else holds
-    the estimate. crowd-kit's OneCoinDawidSkene is the same model without a prior; the tests
-    compare the two.
+    the estimate. ``known_D`` has 1 or -1 for duels whose better side is known (left, right) and 0
+    for the others: those are truth in every round. crowd-kit's OneCoinDawidSkene is the same model
+    without a prior and without known duels; the tests compare the two.
 
     Returns (reliability_J in (0, 1), prob_left_D). Duels without votes have 0.5.
     """
@@ -100,6 +102,8 @@ def one_coin_reliability(
     num_votes_J = np.bincount(judge_V, minlength=num_judges)
     num_left_D = np.bincount(duel_V, weights=vote_V > 0, minlength=num_duels)
     prob_left_D = np.where(num_votes_D > 0, num_left_D / np.maximum(num_votes_D, 1), 0.5)
+    truth_D = np.zeros(num_duels) if known_D is None else np.asarray(known_D, dtype=float)
+    prob_left_D = np.where(truth_D != 0, truth_D > 0, prob_left_D)
     alpha, beta = prior
     reliability_J = np.full(num_judges, alpha / (alpha + beta))
     for _ in range(max_rounds):
@@ -109,7 +113,7 @@ def one_coin_reliability(
         log_odds_J = np.log(updated_J) - np.log1p(-updated_J)
         weighed_V = vote_V * log_odds_J[judge_V]
         log_odds_D = np.bincount(duel_V, weights=weighed_V, minlength=num_duels)
-        prob_left_D = 1 / (1 + np.exp(-log_odds_D))
+        prob_left_D = np.where(truth_D != 0, truth_D > 0, 1 / (1 + np.exp(-log_odds_D)))
         moved = float(np.max(np.abs(updated_J - reliability_J), initial=0.0))
         reliability_J = updated_J
         if moved < tolerance:
@@ -118,20 +122,34 @@ def one_coin_reliability(
 
 
 def estimate_reliability(
-    duels: Sequence[Duel], judgments: Sequence[Judgment], judges: Sequence[str]
+    duels: Sequence[Duel],
+    judgments: Sequence[Judgment],
+    judges: Sequence[str],
+    anchors: Sequence[tuple[Judgment, Winner]] = (),
 ) -> dict[str, float]:
-    """One-coin reliability of every judge over an iteration's readable, untied judgments."""
+    """One-coin reliability of every judge over an iteration's readable, untied judgments.
+
+    ``anchors`` are judgments of other duels with the side that is known to be better (people said
+    so); those of nobody among ``judges`` are left out. Weights are then the odds of being right as
+    people see it, and judges who agree among themselves alone no longer carry the estimate.
+    """
     import numpy as np
 
     row = {duel.id: number for number, duel in enumerate(duels)}
     column = {name: number for number, name in enumerate(judges)}
-    signs_DJ = np.zeros((len(duels), len(judges)))
-    for judgment in judgments:
+    anchors = [one for one in anchors if one[0].judge in column]
+    for judgment, _ in anchors:
+        row.setdefault(judgment.duel_id, len(row))
+    signs_DJ = np.zeros((len(row), len(judges)))
+    known_D = np.zeros(len(row))
+    for judgment, winner in anchors:
+        known_D[row[judgment.duel_id]] = 1 if winner == "left" else -1
+    for judgment in (*judgments, *(judgment for judgment, _ in anchors)):
         if judgment.readable:
             left, right = judgment.score_left, judgment.score_right
             sign = (left > right) - (left < right)
             signs_DJ[row[judgment.duel_id], column[judgment.judge]] = sign
-    reliability_J, _ = one_coin_reliability(signs_DJ)
+    reliability_J, _ = one_coin_reliability(signs_DJ, known_D=known_D)
     return {name: float(reliability_J[column[name]]) for name in judges}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from phalanx.collective.aggregation import estimate_reliability, outcome, spreads
 from phalanx.collective.judging import judge_requests, read_judgment
 from phalanx.config.schema import AggregateSettings, JudgeSettings
-from phalanx.types import Ask, Duel, Judgment, Member, Outcome, Request
+from phalanx.types import Ask, Duel, Judgment, Member, Outcome, Request, Winner
 
 Texts = tuple[str, str]
 
@@ -74,12 +74,14 @@ def decide(
     *,
     quorum: float,
     reputations: Mapping[str, float],
+    anchors: Sequence[tuple[Judgment, Winner]] = (),
 ) -> tuple[dict[str, Outcome], dict[str, float]]:
     """Every duel's outcome, and the judges' reliability as estimated from these judgments.
 
-    ``settled`` has the outcomes of duels that no judge saw, by the duel's id.
+    ``settled`` has the outcomes of duels that no judge saw, by the duel's id;
+    ``anchors`` are those of :func:`estimate_reliability`.
     """
-    reliability = estimate_reliability(duels, judgments, judges)
+    reliability = estimate_reliability(duels, judgments, judges, anchors)
     spread = spreads(judgments) if settings.standardise else {}
     of_duel: dict[str, list[Judgment]] = {duel.id: [] for duel in duels}
     for judgment in judgments:

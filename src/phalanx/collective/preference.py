@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from phalanx.collective.conversation import judged_turns
 from phalanx.config.schema import PairSettings
-from phalanx.identity import content_id
+from phalanx.identity import content_id, derived_random
 from phalanx.types import Demonstration, Duel, Outcome, PreferencePair, Response
 
 
@@ -143,3 +143,27 @@ def chosen_alone(pair: PreferencePair) -> Demonstration:
         truncated=pair.chosen_truncated,
         drop=pair.drop,
     )
+
+
+def with_label_noise(
+    pairs: Sequence[PreferencePair], share: float, seed: int
+) -> list[PreferencePair]:
+    """The random-winner control: swap chosen and rejected with chance ``share``."""
+
+    def swapped(pair: PreferencePair) -> PreferencePair:
+        return replace(
+            pair,
+            chosen=pair.rejected,
+            rejected=pair.chosen,
+            chosen_member=pair.rejected_member,
+            rejected_member=pair.chosen_member,
+            chosen_probability=pair.rejected_probability,
+            rejected_probability=pair.chosen_probability,
+            chosen_truncated=pair.rejected_truncated,
+            rejected_truncated=pair.chosen_truncated,
+        )
+
+    return [
+        swapped(pair) if derived_random("noise", seed, pair.id).random() < share else pair
+        for pair in pairs
+    ]

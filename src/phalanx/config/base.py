@@ -100,3 +100,14 @@ class Writes(Protocol):
 def sampling(settings: Writes) -> Sampling:
     """How a text is written with these settings."""
     return Sampling(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
+
+
+class AggregateSettings(Section):
+    rule: Literal["mean", "reputation", "median", "one_coin"] = "reputation"
+    """How judgments become an outcome: plain mean, weighted by the judges' reputation at the
+    start of the iteration (the paper), median of differences, or reliability by one-coin EM."""
+    standardise: bool = False
+    """Divide each judge's score differences by their spread over the iteration first."""
+    anchors: Literal["none", "labels"] = "none"
+    """`labels`: duels of earlier iterations that people judged (`phalanx label`) are known truth
+    where the reliability of judges is estimated. Only the rule `one_coin` weighs by it."""

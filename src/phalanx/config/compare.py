@@ -11,6 +11,7 @@ RESUME_FREE = (
     "iterations",
     "output",
     "judge.max_unreadable",
+    "aggregate.anchors",
     "resources.gpus",
     "resources.keep_all_loaded",
     "pool.members.*.gpus",
@@ -33,7 +34,8 @@ RESUME_FREE = (
     "resources.ray.resources",
 )
 """Keys that may change between the start of a run and its resumption. They say where and when
-work is done, or when to stop, not what is computed. ``device``, ``threads``, ``workers``,
+work is done, or when to stop, not what is computed; ``aggregate.anchors`` says so only of
+iterations that have not begun. ``device``, ``threads``, ``workers``,
 ``executor``, ``ray.cpus``, ``ray.gpus``, ``batch_size``, ``batch_tokens`` and ``merge_adapters``
 are not free: they choose kinds of devices, numbers of threads and batches, which round
 differently."""

@@ -420,6 +420,9 @@ def _judging(config: Config) -> Iterator[Fault]:
             yield Fault(("judge", "template"), text)
         elif not FilePath(judge.template).expanduser().is_file():
             yield Fault(("judge", "template"), f"there is no file {judge.template!r}")
+    if config.aggregate.anchors != "none" and config.aggregate.rule != "one_coin":
+        text = "reliability is estimated with them; only aggregate.rule: one_coin weighs by it"
+        yield Fault(("aggregate", "anchors"), text, "note")
     if "reputation" in config.without and config.aggregate.rule == "one_coin":
         text = "one_coin weighs judges by reliability; without reputation has no effect on it"
         yield Fault(("aggregate", "rule"), text, "note")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from phalanx.config.base import (
+    AggregateSettings,
     AnswerSettings,
     LoraSettings,
     OptimiserSettings,
@@ -48,9 +49,9 @@ from phalanx.config.schema_rivals import (
 )
 
 __all__ = [
-    "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings", "MixtureSettings",
-    "MoaaSettings", "OptimiserSettings", "ProposalSettings", "RewardSettings", "SearchSettings",
-    "Section", "SftSettings", "StudentSettings", "TaskKind", "TaskSettings",
+    "AggregateSettings", "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings",
+    "MixtureSettings", "MoaaSettings", "OptimiserSettings", "ProposalSettings", "RewardSettings",
+    "SearchSettings", "Section", "SftSettings", "StudentSettings", "TaskKind", "TaskSettings",
 ]  # fmt: skip
 
 
@@ -182,14 +183,6 @@ class JudgeSettings(Section):
     """Share of the judgments asked for that must be readable, or there is no verdict."""
     max_unreadable: Share = 0.5
     """Stop the run when a larger share of an iteration's judgments cannot be read."""
-
-
-class AggregateSettings(Section):
-    rule: Literal["mean", "reputation", "median", "one_coin"] = "reputation"
-    """How judgments become an outcome: plain mean, weighted by the judges' reputation at the
-    start of the iteration (the paper), median of differences, or reliability by one-coin EM."""
-    standardise: bool = False
-    """Divide each judge's score differences by their spread over the iteration first."""
 
 
 class SpartaReputation(Section):

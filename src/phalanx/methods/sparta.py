@@ -146,6 +146,7 @@ def _outcomes(
         _aggregate_settings(config),
         quorum=config.judge.quorum,
         reputations={name: standing.value for name, standing in iteration.standings.items()},
+        anchors=iteration.anchors,
     )
 
 
