@@ -15,7 +15,11 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.pool import members_from
 from phalanx.progress import Silent
+from phalanx.report.facts import gather
+from phalanx.report.terminal import summary
+from phalanx.report.views import matrix
 from phalanx.types import Member, TrainResult
+from tests.report.test_renderers import printed
 from tests.search_pool import Pool, write_config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,18 +128,30 @@ def test_it_is_measured_only_where_asked_for(config, ledger):
     assert mixture_after(config.model_copy(update={"evaluate": silent}), ledger, 0) is None
 
 
-def test_a_sparta_run_measures_the_mixture_of_its_members(tmp_path):
+@pytest.mark.parametrize("method", ["sparta", "rejection_sampling"])
+def test_a_run_that_trains_measures_the_mixture_of_its_members_and_shows_it(tmp_path, method):
     rows = '{"instruction": "Say seven.", "answer": "seven"}\n'
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(rows, encoding="utf-8")
     overrides = [
+        f"method={method}",
+        "rejection_sampling={instructions: 2, samples: 2}",
         "evaluate.mixture=true",
+        "evaluate.dev_share=0",
         "mixture={proposers: [ada, bob], aggregator: cora}",
         f"evaluate.tasks=[{{name: seven, source: '{tasks}', match: contains}}]",
     ]
     config = load(ROOT / "configs/smoke/rubric.yaml", overrides)
     align(config, tmp_path / "run")
     with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        facts = gather(ledger)
+        (change,) = (one for one in facts.evaluation.mixture if not one.domain)
+        scores = ledger.query(
+            "SELECT score FROM evaluations WHERE member = 'mixture' ORDER BY iteration"
+        )
+        assert (change.before, change.after) == (scores[0]["score"], scores[-1]["score"])
+        assert "mixture" in {row["name"] for row in matrix(facts)}
+        assert "mixture" in printed(summary(facts))
         found = ledger.query("SELECT iteration, member FROM evaluations ORDER BY iteration, member")
         members = [member.name for member in ledger.members()]
     numbers = range(config.iterations + 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import phalanx
-from phalanx.comparing.ablating import ablate_to, sections
+from phalanx.comparing.ablating import ablate_to, ablation, sections
 from phalanx.comparing.ablation import GROUPS, HURTS, study
 from phalanx.comparing.lineup import JUDGE, Lineup, line_up
 from phalanx.comparing.loading import read_comparison
@@ -176,12 +176,12 @@ def test_all_ways_run_and_the_table_names_them(tmp_path):
     """On a scripted pool nobody learns, so that every way has the same scores, and says so."""
     made = ablate_to(
         str(SMOKE), [], tmp_path, title="ablation", groups=["components", "pool", "diversity"],
-        progress=Silent(),
+        seeds=[7], progress=Silent(),
     )  # fmt: skip
     assert made.failed == ()
     rows = {row.name: row for row in made.findings.rows}
     assert {"sparta", "frozen", "no-reputation", "pool-2", "copies", "one-judge"} <= set(rows)
-    assert all(len(row.seeds) == 2 for row in rows.values())
+    assert all(row.seeds == (7,) for row in rows.values())
     assert rows["no-reputation"].differences["sparta"].alike
     assert set(rows["no-reputation"].differences) == {"sparta", "frozen"}
     text = made.path.read_text(encoding="utf-8")
@@ -206,6 +206,12 @@ def test_all_ways_run_and_the_table_names_them(tmp_path):
         )
     assert asked["pool-2"] == {"cora"}
     assert asked["one-judge"] == {JUDGE}
+
+
+def test_seeds_are_by_default_the_configuration_s_and_the_next():
+    made = ablation("sparta", str(SMOKE), [], only=["copies"])
+    assert made.seeds == (7, 8)
+    assert [way.name for way in made.ways] == ["frozen", "sparta", "copies"]
 
 
 def test_the_command_goes_on_and_adds_a_group(tmp_path):

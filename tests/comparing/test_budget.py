@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from phalanx.comparing.budget import KEYS, QUANTITIES, Budget, Use, _largest, planned, spent
+from phalanx.comparing.budget import (
+    KEYS,
+    QUANTITIES,
+    Budget,
+    Use,
+    _largest,
+    _without_effect,
+    planned,
+    spent,
+)
+from phalanx.comparing.work import _far_off
 from phalanx.config import load
 from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger, run_ledger_path
@@ -98,15 +108,63 @@ def test_what_cannot_come_within_the_budget_says_so():
 
 
 def test_what_has_not_enough_instructions_says_so():
-    (_, way) = comparison({"sppo": {"sppo.samples": 4}}, budget={"responses": 1000}).ways
+    made = comparison({"sparta": {}, "sppo": {"sppo.samples": 4}}, budget={"responses": 1000})
+    way = made.ways[-1]
     assert way.config.sppo.instructions == 12
-    assert "144 responses planned, 14% of the budget; it cannot use more" in way.note
+    assert "144 responses planned, 14% of the budget; it cannot use more (there are 12" in way.note
+    assert list(_far_off(made)) == [
+        "Warning: by their plans these are not near the budget: sppo (14%). They are not on equal "
+        "terms with the others; choose another budget, or leave them out."
+    ]
 
 
 def test_a_debate_does_not_go_on_for_ever():
     (_, way) = comparison({"debate": {}}, budget={"responses": 20_000}).ways
     assert way.config.debate.rounds == 4
     assert "it cannot use more (4 rounds are the most)" in way.note
+
+
+def test_a_budget_without_effect_leaves_the_size_and_says_so():
+    methods = {"sparta": {}, "self_consistency": {}, "council": {}}
+    made = comparison(methods, budget={"judgments": 100})
+    ways = {way.name: way for way in made.ways}
+    assert "uses no judgments, whatever its size: left at self_consistency.samples = " in (
+        ways["self_consistency"].note
+    )
+    assert ways["self_consistency"].config.self_consistency == made.base.self_consistency
+    assert ways["council"].note.endswith(
+        "nothing says how much it does, so the budget has no effect"
+    )
+    assert "self_consistency (0%)" in " ".join(_far_off(made))
+
+
+@pytest.mark.parametrize(
+    ("use", "most", "key", "none", "asked"),
+    [
+        (lambda size: 0, 1024, "self_consistency.samples", True, {1, 2}),
+        (lambda size: 3, 1024, "self_consistency.samples", True, {1, 2}),
+        (lambda size: size // 64, 10**6, "spin.instructions", True, {1, 2}),
+        (lambda size: 1 + size // 64, 10**6, "spin.instructions", False, {1, 2, 4096}),
+        (lambda size: size, 1, "spin.instructions", True, {1}),
+        (lambda size: size, 10**6, "spin.instructions", False, {1, 2}),
+    ],
+)
+def test_few_sizes_say_whether_a_budget_has_an_effect(use, most, key, none, asked):
+    """Use that is nothing at first stays so in every method; steps stand still within a batch."""
+    seen = []
+
+    def of(size: int) -> float:
+        seen.append(size)
+        return use(size)
+
+    assert _without_effect(of, (key,), most) is none
+    assert set(seen) == asked
+
+
+def test_a_budget_beyond_all_sizes_is_filled():
+    (_, way) = comparison({"sparta": {}}, budget={"responses": 10**12}).ways
+    assert way.config.match.duels == 5 * 10**11
+    assert "cannot" not in way.note
 
 
 def test_a_budget_that_nobody_uses_is_refused():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from phalanx.comparing.loading import nested, read_comparison
+from phalanx.cli.base import numbers
+from phalanx.comparing.loading import comparison_of, nested, read_comparison
+from phalanx.comparing.spec import ComparisonFile
 from phalanx.errors import ConfigError
 from tests.comparing.files import ROOT, base, comparison
 
@@ -127,11 +131,16 @@ def test_what_all_share_cannot_be_changed_by_one():
         assert f"methods.sparta: {key}: " in str(error.value)
 
 
-def test_a_budget_says_the_size_so_nothing_else_does():
+def test_a_budget_says_the_size_so_nothing_else_does(tmp_path):
     with pytest.raises(ConfigError, match=r"match\.duels: the budget says how many"):
         comparison({"sparta": {"match": {"duels": 4}}}, budget={"responses": 12})
-    with pytest.raises(ConfigError, match=r"methods\.sparta: match\.duels: the budget says"):
-        read_comparison(SMOKE, ["match.duels=5"])
+    section = tmp_path / "match.yaml"
+    section.write_text("duels: 5\n", encoding="utf-8")
+    for override in ("match.duels=5", "match={duels: 5}", f"match={section}"):
+        with pytest.raises(ConfigError, match=r"methods\.sparta: match\.duels: the budget says"):
+            read_comparison(SMOKE, [override])
+    section.write_text("nearest: 2\n", encoding="utf-8")
+    assert read_comparison(SMOKE, [f"match={section}"]).base.match.nearest == 2
 
 
 def test_the_comparison_needs_items_of_both_splits():
@@ -148,7 +157,18 @@ def test_the_comparison_needs_items_of_both_splits():
         ("base: {}\nmethods: {sparta: }\nbudget: {respones: 3}\n", "did you mean responses?"),
         ("base: {}\nmethods: {}\n", ":2: methods"),
         ("methods: {sparta: }\n", "base: this key is missing"),
-        ("base: {}\nmethods: {sparta: }\nseeds: [one]\n", ":3: seeds.0"),
+        ("base: {}\nmethods: {sparta: }\nseeds: [one]\n", ":3: seeds.1: expected a whole number"),
+        ("base: {}\nmethods: {sparta: }\nseeds: []\n", "whole numbers that is not empty, got a"),
+        ("base: {}\nmethods: {}\n", "expected a mapping that is not empty, got a mapping"),
+        ("base: {}\nmethods: {sparta: 3}\n", ":2: methods.sparta: expected a mapping, got the"),
+        ("base: [a]\nmethods: {sparta: }\n", "c.yaml:1: base: expected text or a mapping, got a"),
+        ("base: {}\nmethods: {sparta: }\nbudget: 400\n", "budget: expected a mapping of keys, got"),
+        (
+            "base: {}\nmethods: {sparta: }\nbudget: {responses: 100000000000000000000000}\n",
+            "expected a whole number from 1 to 1,000,000,000,000, got the number 1000",
+        ),
+        ("base: {seed: 3}\nmethods: {sparta: }\n", "c.yaml:1: base.seed: the runs have the seeds"),
+        ("base: {output: x}\nmethods: {sparta: }\n", "base.output: every run has a folder"),
         ("base: preset:spart\nmethods: {sparta: }\n", "did you mean sparta?"),
         ("base: nothing.yaml\nmethods: {sparta: }\n", "no such file"),
         ("method: sparta\npool: {members: []}\n", "c.yaml: is the configuration of a run"),
@@ -162,6 +182,98 @@ def test_what_is_wrong_with_the_file_is_said_with_its_line(tmp_path, text, words
     assert words in str(error.value)
 
 
+def test_faults_below_a_method_have_their_line(tmp_path):
+    text = (
+        f"base: {json.dumps(base())}\n"
+        "methods:\n"
+        "  sparta:\n"
+        "    match.duelz: 3\n"
+        "  mine:\n"
+        "    judge:\n"
+        "      protocol: expected\n"
+        "      quorun: 2\n"
+        "    lineup: {frist: 2}\n"
+        "  sppo: {lineup: }\n"
+        "  spin: {lineup: yes, seed: 3}\n"
+        "  debate: {lineup: {first: 1}}\n"
+    )
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        read_comparison(tmp_path / "c.yaml")
+    said = str(error.value)
+    for words in (
+        "c.yaml:4: methods.sparta: match.duelz: unknown key; did you mean duels?",
+        "c.yaml:9: methods.mine: lineup.frist: unknown key; did you mean first?",
+        "c.yaml:10: methods.sppo: lineup: expected a mapping of keys, got nothing",
+        "c.yaml:11: methods.spin: lineup: expected a mapping of keys, got the text 'yes'",
+        "c.yaml:12: methods.debate: lineup.first: expected a whole number of at least 2",
+    ):
+        assert words in said, said
+    again = text.replace("    lineup: {frist: 2}\n", "")
+    (tmp_path / "c.yaml").write_text(again, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"c\.yaml:8: methods\.mine: judge\.quorun: unknown key"):
+        read_comparison(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mine.yaml", "methods.mine.yaml: a run has files of its name with .yaml and .log"),
+        ("mine.LOG", "a run has files of its name"),
+        ("a..", "drop the dot at its end"),
+        ("Frozen", "methods.Frozen: is the same folder as frozen"),
+        ("SPARTA", "methods.SPARTA: is the same folder as sparta"),
+        ("Pool", "'Pool' is the folder of the recruits"),
+    ],
+)
+def test_names_that_disks_do_not_keep_apart_are_refused(name, words):
+    with pytest.raises(ConfigError) as error:
+        comparison({"sparta": {}, name: {"match.nearest": 2}})
+    assert words in str(error.value)
+
+
+def test_what_the_command_says_is_no_setting():
+    with pytest.raises(ConfigError) as error:
+        read_comparison(SMOKE, ["seed=5", "output=x"])
+    assert "'seed=5': the runs have the seeds of the comparison; give --seeds" in str(error.value)
+    assert "'output=x': every run has a folder of its own" in str(error.value)
+    assert read_comparison(SMOKE, ["method=sppo"]).base.method == "sppo"  # of those without
+
+
+def test_a_method_for_nobody_is_refused(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"base: {json.dumps(base())}\nmethods: {{sparta: }}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="'method=sppo': every way here says its own method"):
+        read_comparison(path, ["method=sppo"])
+
+
+def test_seeds_are_named_once():
+    for given in (lambda: comparison({"sparta": {}}, seeds=[1, 1]),
+                  lambda: read_comparison(SMOKE, seeds=[2, 2])):  # fmt: skip
+        with pytest.raises(ConfigError, match="seeds: one stands twice"):
+            given()
+    with pytest.raises(ConfigError, match="--seeds '1,1': one stands twice"):
+        numbers("1,1")
+    assert numbers("3,1") == (3, 1)
+
+
+def test_what_has_less_effect_than_it_seems_is_said(tmp_path):
+    made = comparison({"sparta": {"lineup": {"first": 9}}, "sppo": {"lineup": {"first": 2}}})
+    assert made.notes == ("sparta: lineup.first 9 leaves nobody out: there are 3 contestants.",)
+    assert "compared with nothing" in comparison({"frozen": {}}).notes[0]
+    assert "nobody else is compared with debate" in comparison(
+        {"debate": {}}, against="debate"
+    ).notes[0]  # fmt: skip
+    (tmp_path / "base.yaml").write_text(
+        json.dumps(base(seed=5, output="runs/x", method="moaa")), encoding="utf-8"
+    )
+    path = tmp_path / "c.yaml"
+    path.write_text("base: base.yaml\nseeds: [1]\nmethods: {sparta: }\n", encoding="utf-8")
+    notes = read_comparison(path).notes
+    assert [note.split(" ")[1] for note in notes] == ["seed", "output", "method"]
+    assert {arm.seed for arm in read_comparison(path).all_arms(tmp_path)} == {1}
+
+
 def test_only_some_and_other_seeds():
     made = read_comparison(SMOKE, ["iterations=2"], seeds=[9], only=["sppo"])
     assert [way.name for way in made.ways] == ["frozen", "sppo"]
@@ -169,6 +281,11 @@ def test_only_some_and_other_seeds():
     assert {way.config.iterations for way in made.ways} == {2}
     with pytest.raises(ConfigError, match=r"--only sppoo: .*did you mean sppo\?"):
         read_comparison(SMOKE, only=["sppoo"])
+    with pytest.raises(ConfigError) as error:
+        comparison_of(
+            ComparisonFile(base=base(), methods={"frozen": {}}), "c.yaml", ROOT, only=["nope"]
+        )
+    assert str(error.value).count("frozen") == 1
 
 
 def test_recruits_are_made_once_a_seed_and_named_in_every_arm(tmp_path):

@@ -233,7 +233,7 @@ def test_it_is_written_and_shown_whole(tmp_path):
         "# three ways", "notes of the caller", "Left out: same, seed 2: not finished",
         "the endpoint is gone", "Left out: late, seed 2: not started",
         "Against the best initial member", "Against sparta",
-        "sparta used 0 % (seed 1), 0 % (seed 2) of the budget",
+        "sparta‡ used 0 % (seed 1), 0 % (seed 2) of the budget", "| sparta‡ |",
         "the same in all seeds", "fewer than three seeds", "By domain", "By seed",
     ):  # fmt: skip
         assert words in shown, words

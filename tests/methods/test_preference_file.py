@@ -54,6 +54,16 @@ def ran(source, number=1, **changes):
     return asked, run(begin, asked, settings)
 
 
+def test_what_needs_margins_says_that_the_file_has_none(source):
+    said = "\n".join(
+        notes(config(source, pairs={"margin": 0.2, "weight_by_margin": True, "keep": 0.5}))
+    )
+    for key in ("margin", "weight_by_margin"):
+        assert f"pairs.{key}: has no use with method: preference_file; leave it out" in said
+    assert "pairs.keep: pairs of a file have no margins to choose by" in said
+    assert "pairs." not in "\n".join(notes(config(source, pairs={"max_length_ratio": 2.0})))
+
+
 def test_golden_transcript(source):
     golden("preference_file", told(*ran(source, own={"pairs": 6})))
 

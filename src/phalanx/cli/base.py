@@ -89,11 +89,14 @@ def listed(given: Sequence[str] | None) -> list[str]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """The seeds of an option: 1,2,3. Raises ConfigError."""
+    """The seeds of an option: 1,2,3. Raises ConfigError, also where one stands twice."""
     names = listed([text])
     if not all(name.isascii() and name.isdecimal() for name in names):
         raise ConfigError(f"--seeds {text!r}: expected numbers from 0, such as 1,2,3")
-    return tuple(dict.fromkeys(map(int, names)))
+    found = tuple(map(int, names))
+    if len(set(found)) < len(found):
+        raise ConfigError(f"--seeds {text!r}: one stands twice; name each once")
+    return found
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +13,24 @@ from phalanx.cli.base import Overrides, Quiet, Source, app, err, listed, numbers
 
 if TYPE_CHECKING:
     from phalanx.comparing.spec import Comparison
+    from phalanx.comparing.work import Compared
+    from phalanx.types import Progress
 
 Out = Annotated[
     Path | None,
     typer.Option("--out", help="The folder of all runs. Default: runs/NAME-compare (-ablate)."),
 ]
 Seeds = Annotated[
-    str | None, typer.Option("--seeds", help="These seeds instead of the file's: 1,2,3.")
+    str | None,
+    typer.Option(
+        "--seeds", help="1,2,3. Default: the file's; of a configuration its own and the next."
+    ),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="NAME,...", help="Only these, and what they are compared with."),
+    typer.Option(
+        "--only", metavar="NAME,...", help="Only these ways, and what they are compared with."
+    ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time, a process each.")]
 TableOnly = Annotated[
@@ -54,31 +63,23 @@ def compare(
     """
     from phalanx.api import compare as compared
     from phalanx.comparing.loading import read_comparison
-    from phalanx.comparing.rendering import page
-    from phalanx.progress import for_terminal
 
     wanted = numbers(seeds) if seeds is not None else ()
     chosen = tuple(dict.fromkeys(listed(only)))
     if plan:
         return _show_plan(read_comparison(file, overrides or [], seeds=wanted, only=chosen))
-    progress = for_terminal(quiet=quiet)
-    try:
-        with stopping():
-            made = compared(
-                file,
-                overrides or [],
-                out=out_folder,
-                seeds=wanted,
-                only=chosen,
-                jobs=jobs,
-                table=table,
-                progress=progress,
-            )
-    finally:
-        progress.finish()
-    out.print(page(made.findings, made.title, made.notes, made.more))
-    out.print(f"Table: {made.path}", markup=False, soft_wrap=True)
-    show_failed(made.failed)
+    with _told(quiet) as progress:
+        made = compared(
+            file,
+            overrides or [],
+            out=out_folder,
+            seeds=wanted,
+            only=chosen,
+            jobs=jobs,
+            table=table,
+            progress=progress,
+        )
+    _show(made)
 
 
 @app.command()
@@ -87,10 +88,7 @@ def ablate(
     source: Source,
     overrides: Overrides = None,
     out_folder: Out = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", help="1,2,3. Default: the configuration's, and the next."),
-    ] = None,
+    seeds: Seeds = None,
     groups: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,10 +97,7 @@ def ablate(
             help="Only these: components, pool, diversity, protocols, aggregation. Default: all.",
         ),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME,...", help="Only these ways: no-nll,copies."),
-    ] = None,
+    only: Only = None,
     jobs: Jobs = 1,
     table: TableOnly = False,
     plan: PlanOnly = False,
@@ -118,30 +113,43 @@ def ablate(
     """
     from phalanx.api import ablate as taken_apart
     from phalanx.comparing.ablating import ablation
-    from phalanx.comparing.rendering import page
-    from phalanx.progress import for_terminal
 
     wanted = numbers(seeds) if seeds is not None else ()
     choice = {"groups": tuple(dict.fromkeys(listed(groups)))}
     choice["only"] = tuple(dict.fromkeys(listed(only)))
     if plan:
         return _show_plan(ablation(method, source, overrides or [], seeds=wanted, **choice))
+    with _told(quiet) as progress:
+        made = taken_apart(
+            method,
+            source,
+            overrides or [],
+            out=out_folder,
+            seeds=wanted,
+            **choice,
+            jobs=jobs,
+            table=table,
+            progress=progress,
+        )
+    _show(made)
+
+
+@contextmanager
+def _told(quiet: bool) -> Iterator[Progress]:
+    """Progress on the terminal while runs go on, until they end or are stopped."""
+    from phalanx.progress import for_terminal
+
     progress = for_terminal(quiet=quiet)
     try:
         with stopping():
-            made = taken_apart(
-                method,
-                source,
-                overrides or [],
-                out=out_folder,
-                seeds=wanted,
-                **choice,
-                jobs=jobs,
-                table=table,
-                progress=progress,
-            )
+            yield progress
     finally:
         progress.finish()
+
+
+def _show(made: Compared) -> None:
+    from phalanx.comparing.rendering import page
+
     out.print(page(made.findings, made.title, made.notes, made.more))
     out.print(f"Table: {made.path}", markup=False, soft_wrap=True)
     show_failed(made.failed)

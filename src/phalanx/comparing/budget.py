@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -69,17 +69,23 @@ BOUNDS: dict[str, str] = {
     "tokens": "Plans of tokens guess the lengths of texts, and may be far off either way.",
 }
 """What the plan of a quantity is where the ledger may count something else."""
-FAR = 1 << 20
+FAR = 1 << 40
+"""The largest size where nothing else ends it: no budget reaches it."""
+MOST_PAIRS = 1 << 20
+"""The same for pairs of a data set that nobody counted: they are planned one by one."""
+NEAR = 0.8
+"""Who is to use less than this share of a budget, or more than all of it, is told so before."""
+Amount = Annotated[int | None, Field(ge=1, le=10**12)]
 
 
 class Budget(Section):
-    responses: int | None = Field(None, ge=1)
+    responses: Amount = None
     """Texts written, but for verdicts and the measurement of members."""
-    judgments: int | None = Field(None, ge=1)
+    judgments: Amount = None
     """Requests to judges."""
-    steps: int | None = Field(None, ge=1)
+    steps: Amount = None
     """Optimiser steps of all members together."""
-    tokens: int | None = Field(None, ge=1)
+    tokens: Amount = None
     """Tokens read, written and learned."""
 
     @model_validator(mode="after")
@@ -163,23 +169,53 @@ def sized(config: Config, budget: Budget) -> tuple[Config, str, float]:
 
     if not keys:
         used = getattr(_use(config, plan.rounds, plan.measuring), quantity)
-        beyond = used > budget.amount
-        return config, f"uses {used:,.0f} {quantity}{_more(used, budget) if beyond else ''}", used
-    most = _most(keys, plan)
+        return config, *_unsized(config, used, budget)
+    most, why = _most(keys, plan)
+    if _without_effect(of, keys, most):
+        return config, *_left(config, keys, of(1), budget)
     size = _largest(of, budget.amount, most)
     used = of(max(size, 1))
     chosen = _resized(config, keys, max(size, 1))
-    words = ", ".join(f"{key} = {_value(chosen, key):,}" for key in keys)
-    if not used and not of(most):
-        return config, f"uses no {quantity}, whatever its size", 0
-    note = f"{words}: {used:,.0f} {quantity} planned"
+    note = f"{_sizes(chosen, keys)}: {used:,.0f} {quantity} planned"
     if not size:
         return chosen, note + _more(used, budget), used
     if size == most and used < (1 - TOLERANCE) * budget.amount:
-        word = keys[0].rpartition(".")[2]
-        why = f" ({most:,} {word} are the most)" if word in MOST else ""
-        note += f", {used / budget.amount:.0%} of the budget; it cannot use more{why}"
+        note += f", {used / budget.amount:.0%} of the budget; it cannot use more ({why})"
     return chosen, note, used
+
+
+def _sizes(config: Config, keys: tuple[str, ...]) -> str:
+    return ", ".join(f"{key} = {_value(config, key):,}" for key in keys)
+
+
+def _unsized(config: Config, used: float, budget: Budget) -> tuple[str, float]:
+    """The note, and the use, of a method that nothing makes larger or smaller."""
+    note = f"uses {used:,.0f} {budget.quantity}"
+    if used > budget.amount:
+        return note + _more(used, budget), used
+    free = METHODS[config.method].kind != "none"
+    return note + ("; nothing says how much it does, so the budget has no effect" * free), used
+
+
+def _without_effect(of: Callable[[int], float], keys: tuple[str, ...], most: int) -> bool:
+    """Whether the size changes no use. Few sizes say so: plans of many samples are slow, and what
+    two do not use a thousand do not."""
+    first = of(1)
+    if first != of(min(2, most)):
+        return False
+    if not first or keys[0].rpartition(".")[2] in MOST:
+        return True
+    return first == of(min(most, 4096))  # steps are of batches
+
+
+def _left(config: Config, keys: tuple[str, ...], used: float, budget: Budget) -> tuple[str, float]:
+    """The note, and the use, of a method whose size does not change what it uses."""
+    much = f"{used:,.0f}" if used else "no"
+    beyond = f", of a budget of {budget.amount:,} ({used / budget.amount:.0%})" if used else ""
+    return (
+        f"uses {much} {budget.quantity}{beyond}, whatever its size: left at {_sizes(config, keys)}",
+        used,
+    )
 
 
 def _more(used: float, budget: Budget) -> str:
@@ -189,13 +225,16 @@ def _more(used: float, budget: Budget) -> str:
     )
 
 
-def _most(keys: tuple[str, ...], plan: Plan) -> int:
-    """The largest size that makes a difference."""
+def _most(keys: tuple[str, ...], plan: Plan) -> tuple[int, str]:
+    """The largest size that makes a difference, and what it is the largest by."""
     word = keys[0].rpartition(".")[2]
     if word in MOST:
-        return MOST[word]
-    count = plan.instructions.count
-    return count if count and word.endswith("instructions") else FAR
+        return MOST[word], f"{MOST[word]:,} {word} are the most"
+    count, pairs = plan.instructions.count, word == "pairs"
+    if count and (pairs or word.endswith("instructions")):
+        return count, f"there are {count:,} {'pairs' if pairs else 'instructions'}"
+    most = MOST_PAIRS if pairs else FAR
+    return most, f"{most:,} {word} are the most"
 
 
 def _largest(of: Callable[[int], float], amount: int, most: int) -> int:

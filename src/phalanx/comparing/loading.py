@@ -5,34 +5,45 @@ Faults of the base come first, alone: what all methods share must be there befor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from phalanx.comparing.budget import KEYS, Budget, sized
+from phalanx.comparing.faults import (
+    METHOD_NAMES,
+    Places,
+    less_than_it_seems,
+    misspelt,
+    name_faults,
+    of_the_base,
+    only_faults,
+    seed_faults,
+    told,
+    unused,
+    without_use,
+)
 from phalanx.comparing.lineup import Lineup, line_up
 from phalanx.comparing.reading import measurable
 from phalanx.comparing.spec import (
     FROZEN,
-    POOL,
     Comparison,
     ComparisonFile,
     Way,
     lined_up,
     made_members,
 )
-from phalanx.config.faults import closest, did_you_mean
-from phalanx.config.keys import describe
-from phalanx.config.loading import PREFIX, found_paths, shaped
-from phalanx.config.reading import Source, read_file
-from phalanx.config.schema import Config, MethodName
+from phalanx.config.faults import Fault, did_you_mean, from_pydantic
+from phalanx.config.keys import dotted
+from phalanx.config.loading import PREFIX, found_paths, overridden, shaped
+from phalanx.config.reading import read_file
+from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, PhalanxError
-from phalanx.methods import METHODS
 from phalanx.plan import require
 
-METHOD_NAMES: tuple[str, ...] = get_args(MethodName)
 SHARED_KEYS = {
     "seed": "the seeds are those of the comparison",
     "pool": "the pool is the same for all; `lineup` says who of it takes part",
@@ -65,10 +76,22 @@ def read_comparison(
     try:
         wish = ComparisonFile.model_validate(source.data)
     except ValidationError as error:
-        raise ConfigError(_shape_faults(error, source)) from None
-    return comparison_of(
-        wish, str(path), path.expanduser().parent, overrides, seeds=seeds, only=only, also=also
+        found = from_pydantic(error, source.data, ComparisonFile)
+        texts = [told(one, str(path), source.places, source.data) for one in found]
+        raise ConfigError(texts) from None
+    if faults := [*without_use(wish, overrides)]:
+        raise ConfigError([told(one, str(path), source.places) for one in faults])
+    made = comparison_of(
+        wish,
+        str(path),
+        path.expanduser().parent,
+        overrides,
+        seeds=seeds,
+        only=only,
+        also=also,
+        places=source.places,
     )
+    return replace(made, notes=(*of_the_base(made.base, wish), *made.notes))
 
 
 def comparison_of(
@@ -80,22 +103,29 @@ def comparison_of(
     seeds: Sequence[int] = (),
     only: Sequence[str] = (),
     also: Collection[str] = (),
+    places: Places | None = None,
 ) -> Comparison:
     """The same for a wish that was made here. Relative paths are looked up in ``folder``, then
-    where one is; messages begin with ``where``."""
+    where one is; messages begin with ``where``, or with the line among the ``places``."""
     wanted = {name: dict(given or {}) for name, given in wish.methods.items()}
-    faults = [*_names(wanted), *_chosen(wanted, only), *_seeds(wish.seeds)]
+    faults = [
+        *name_faults(wanted),
+        *only_faults(wanted, only),
+        *seed_faults(wish.seeds),
+        *seed_faults(seeds),
+    ]
     wanted = wanted if FROZEN in wanted else {FROZEN: {}, **wanted}
     if wish.against not in wanted:
         hint = did_you_mean(wish.against, list(wanted))
-        faults.append(f"against: no method is named {wish.against!r}; {hint}")
+        faults.append(Fault(("against",), f"no method is named {wish.against!r}; {hint}"))
     if wanted.get(FROZEN, {}).get("method", FROZEN) != FROZEN:
-        faults.append(f"methods.{FROZEN}: this name is that of the method, which trains nobody")
+        text = "this name is that of the method, which trains nobody"
+        faults.append(Fault(("methods", FROZEN), text))
     try:
         base = _base(wish, folder, overrides)
     except ConfigError as error:
-        faults += [f"base: {fault}" for fault in error.faults]
-        raise ConfigError([f"{where}: {fault}" for fault in faults]) from None
+        faults += [Fault(("base",), fault) for fault in error.faults]
+        raise ConfigError([told(fault, where, places) for fault in faults]) from None
     ways, more = [], [*faults, *_unmeasurable(base)]
     for name, given in wanted.items():
         if only and name not in (*only, *also, wish.against, FROZEN):
@@ -103,66 +133,17 @@ def comparison_of(
         try:
             ways.append(_way(name, given, base, folder, wish.budget, overrides))
         except ConfigError as error:
-            more += [f"methods.{name}: {fault}" for fault in error.faults]
+            more += [Fault(("methods", name), fault) for fault in error.faults]
         if name == wish.against and ways and ways[-1].lineup.needs_best:
-            more.append(f"methods.{name}: who is best is measured in it; it cannot be lined up so")
+            text = "who is best is measured in it; it cannot be lined up so"
+            more.append(Fault(("methods", name), text))
     if ways and not more:
-        more += [*_recruiting(base, ways[0]), *_unused(ways, wish.budget)]
+        more += [*_recruiting(base, ways[0]), *unused(ways, wish.budget)]
     if more:
-        raise ConfigError([f"{where}: {fault}" for fault in dict.fromkeys(more)])
-    return Comparison(base, tuple(ways), tuple(seeds or wish.seeds), wish.budget, wish.against)
-
-
-def _shape_faults(error: ValidationError, source: Source) -> list[str]:
-    """pydantic's complaints about the file, with their places."""
-    faults = []
-    for entry in error.errors(include_url=False, include_context=False):
-        path = tuple(part for part in entry["loc"] if part not in ("str", "dict[str,any]"))
-        known = list(ComparisonFile.model_fields) if len(path) == 1 else list(Budget.model_fields)
-        text = entry["msg"].removeprefix("Value error, ")
-        if entry["type"] == "extra_forbidden":
-            text = f"unknown key; {did_you_mean(str(path[-1]), known)}"
-        elif entry["type"] == "missing":
-            text = "this key is missing"
-        elif entry["type"] != "value_error":
-            text = f"{text}, got {describe(entry['input'])}"
-        place = next(
-            (
-                source.places[path[:n]]
-                for n in range(len(path), -1, -1)
-                if path[:n] in source.places
-            ),
-            "",
-        )
-        words = ".".join(map(str, path))
-        faults.append(": ".join(filter(None, [place, words, text])))
-    return list(dict.fromkeys(faults))
-
-
-def _names(wanted: Iterable[str]) -> list[str]:
-    """Names become folders and columns."""
-    faults = []
-    for name in wanted:
-        plain = name and name[0].isalnum() and all(c.isalnum() or c in "_.-" for c in name)
-        if not plain or not name.isascii() or len(name) > 64:
-            faults.append(f"methods: {name!r} names a folder; use letters, digits, and _ . -")
-        if name == POOL:
-            faults.append(f"methods: {POOL!r} is the folder of the recruits; choose another name")
-    return faults
-
-
-def _chosen(wanted: Mapping[str, Any], only: Sequence[str]) -> list[str]:
-    known = [*wanted, FROZEN]
-    return [
-        f"--only {name}: no method of that name; {did_you_mean(name, known)}"
-        for name in only
-        if name not in known
-    ]
-
-
-def _seeds(seeds: Sequence[int]) -> list[str]:
-    return [f"seeds: {s} is none; they are numbers from 0" for s in seeds if s < 0] + (
-        ["seeds: one stands twice"] if len(set(seeds)) < len(seeds) else []
+        raise ConfigError([told(fault, where, places) for fault in dict.fromkeys(more)])
+    notes = tuple(less_than_it_seems(ways, base, wish.against))
+    return Comparison(
+        base, tuple(ways), tuple(seeds or wish.seeds), wish.budget, wish.against, notes
     )
 
 
@@ -176,7 +157,9 @@ def _base(wish: ComparisonFile, folder: Path, overrides: Sequence[str]) -> Confi
         base = shaped(None if preset is None else f"{PREFIX}{preset}", inline)
     base = shaped(base, overrides)
     drawn = base.evaluate.model_copy(update={"seed": base.evaluate.items_seed(base.seed)})
-    return base.model_copy(update={"evaluate": drawn, "output": ""})
+    # The keys that were set stay known as such.
+    away = {"output": ""} if "output" in base.model_fields_set else {}
+    return base.model_copy(update={"evaluate": drawn, **away})
 
 
 def _source(name: str, folder: Path) -> str:
@@ -223,17 +206,18 @@ def _way(
 ) -> Way:
     """One method's way, planned and sized. Raises ConfigError with its faults."""
     settings = nested(given, folder)
+    who = settings.pop("lineup", {})
     try:
-        lineup = Lineup.model_validate(settings.pop("lineup", {}))
+        lineup = Lineup.model_validate(who)
     except ValidationError as error:
-        bad = error.errors(include_url=False)
+        found = from_pydantic(error, who, Lineup)
         raise ConfigError(
-            [f"lineup.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in bad]
+            [f"{dotted(('lineup', *one.path), None)}: {one.text}" for one in found]
         ) from None
     faults = [f"{key}: {why}" for key, why in SHARED_KEYS.items() if key in settings]
     settings = {key: value for key, value in settings.items() if key not in SHARED_KEYS}
     if "method" not in settings:
-        faults += _misspelt(name, given, base)
+        faults += misspelt(name, given, base)
         settings["method"] = name if name in METHOD_NAMES else base.method
     faults += _set_by_budget(settings, budget, overrides)
     try:
@@ -250,16 +234,6 @@ def _way(
     return Way(name, config, lineup, note, uses)
 
 
-def _misspelt(name: str, given: Mapping[str, Any], base: Config) -> list[str]:
-    """A name that is none of a method is for other settings of the base's."""
-    near = closest(name, METHOD_NAMES)
-    if name in METHOD_NAMES or (given and near in (None, base.method)):
-        return []
-    hint = did_you_mean(name, METHOD_NAMES)
-    other = "another name needs settings, and `method` where that is not the base's"
-    return [f"is no method ({hint}); {other}"]
-
-
 def _set_by_budget(
     settings: Mapping[str, Any], budget: Budget | None, overrides: Sequence[str]
 ) -> list[str]:
@@ -269,32 +243,23 @@ def _set_by_budget(
         return []
     section, _, name = keys[0].partition(".")
     below = settings.get(section)
-    overridden = keys[0] in {one.partition("=")[0].strip() for one in overrides}
-    if overridden or (isinstance(below, dict) and name in below):
+    for_all = any(overridden(one, keys[0]) for one in overrides)
+    if for_all or (isinstance(below, dict) and name in below):
         return [f"{keys[0]}: the budget says how many; leave one of them out"]
     return []
 
 
-def _unmeasurable(base: Config) -> list[str]:
+def _unmeasurable(base: Config) -> list[Fault]:
     try:
-        return [f"base: {fault}" for fault in measurable(base)]
+        return [Fault(("base",), fault) for fault in measurable(base)]
     except PhalanxError as error:  # items that cannot be loaded, a package that is missing
-        return [f"base: {error}"]
+        return [Fault(("base",), str(error))]
 
 
-def _unused(ways: Sequence[Way], budget: Budget | None) -> list[str]:
-    """A budget of what nobody uses makes nothing equal."""
-    busy = [way for way in ways if METHODS[way.config.method].kind != "none"]
-    if budget is None or not busy or any(way.uses for way in busy):
-        return []
-    why = "; nobody is trained" if budget.quantity == "steps" else ""
-    return [f"budget.{budget.quantity}: no method here uses any{why}; choose another quantity"]
-
-
-def _recruiting(base: Config, way: Way) -> list[str]:
+def _recruiting(base: Config, way: Way) -> list[Fault]:
     """Faults of the recruits, which arms know as members that are there."""
     try:
         require(way.config.model_copy(update={"pool": base.pool}))
     except ConfigError as error:
-        return [f"base: {fault}" for fault in error.faults]
+        return [Fault(("base",), fault) for fault in error.faults]
     return []

@@ -20,6 +20,8 @@ from phalanx.report.words import percent, plural, points, points_span
 
 NAME = "comparison"
 NONE = "–"
+OFF = "‡"
+"""Behind the name of a way that used far less or more than its budget in a seed."""
 KIND_WORDS = {"several": "together", "single": "alone", "answer": "answers", "none": NONE}
 _WIDE = 26  # names that fit beside the columns in 80 characters
 _LEVELS = (
@@ -113,7 +115,7 @@ def _scope(findings: Findings) -> list[str]:
             used = ", ".join(
                 f"{100 * share:.0f} % (seed {seed})" for seed, share in row.off_budget.items()
             )
-            lines.append(f"{row.name} used {used} of the budget: it is not on equal terms.")
+            lines.append(f"{row.name}{OFF} used {used} of the budget: it is not on equal terms.")
     lines += [
         f"{row.name}, seed {seed}: {warning}."
         for row in findings.rows
@@ -142,7 +144,7 @@ def _levels(findings: Findings) -> TableView:
     for row in findings.rows:
         seeds = f"{len(row.seeds)} of {len(findings.seeds)}"
         level = [percent(row.level), _ends(row.mean), _ends(row.vote)]
-        rows.append((_short(row.name), KIND_WORDS[row.kind], seeds, *level))
+        rows.append((_short(row), KIND_WORDS[row.kind], seeds, *level))
     headers = ("way", "learns", "seeds", "right", "mean", "vote")
     return TableView("% right on test items", headers, tuple(rows))
 
@@ -156,7 +158,7 @@ def _ends(change: Change | None) -> str:
 
 def _against(findings: Findings, name: str) -> TableView:
     rows = [
-        (_short(row.name), *_difference(row.differences[name]))
+        (_short(row), *_difference(row.differences[name]))
         for row in findings.rows
         if name in row.differences
     ]
@@ -241,7 +243,7 @@ def _used(findings: Findings) -> TableView:
         asked = row.used["requests"]
         cells.append(f"{100 * row.used['shared_in_all'] / asked:.0f} %" if asked else NONE)
         cells.append(f"{row.used['seconds'] / 60:.1f}")
-        rows.append((_short(row.name), *cells, *((money(row.used["money"]),) if priced else ())))
+        rows.append((_short(row), *cells, *((money(row.used["money"]),) if priced else ())))
     headers += ["money"] if priced else []
     note = (
         "Of the mean seed, by the ledgers, without recruiting; responses to tokens without the "
@@ -277,5 +279,8 @@ def _labels(used: Mapping[str, float]) -> str:
     return f"{100 * used['labels_right'] / decidable:.0f} %" if decidable else NONE
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _WIDE else f"{name[: _WIDE - 1]}…"
+def _short(row: Row) -> str:
+    """The name of a way as far as there is room, marked where it is not on equal terms."""
+    mark = OFF if row.off_budget else ""
+    room = _WIDE - len(mark)
+    return (row.name if len(row.name) <= room else f"{row.name[: room - 1]}…") + mark

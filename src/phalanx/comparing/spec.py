@@ -76,6 +76,8 @@ class Comparison:
     seeds: tuple[int, ...]
     budget: Budget | None
     against: str
+    notes: tuple[str, ...] = ()
+    """What has less effect than it may seem."""
 
     def arms(self, out: Path, seed: int) -> list[Arm]:
         """The runs of one seed, in the order in which they run: first the one that the others are

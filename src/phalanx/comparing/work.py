@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.comparing import rendering
-from phalanx.comparing.budget import BOUNDS, shared_in_all
+from phalanx.comparing.budget import BOUNDS, NEAR, shared_in_all
 from phalanx.comparing.running import Failed, refuse_changes, run_all
 from phalanx.comparing.spec import FROZEN, POOL, Arm, Comparison
 from phalanx.comparing.table import Findings, tabulate
 from phalanx.config.schema import BudgetSettings
 from phalanx.errors import LedgerError
 from phalanx.ledger import FILE_NAME, Ledger, run_ledger_path
+from phalanx.methods import METHODS
 from phalanx.plan import Plan, make_plan
 from phalanx.plan.rounds import all_demands
 from phalanx.report.moaa_words import Section
@@ -76,7 +77,8 @@ def compare_to(
     seeds = tuple(sorted({*comparison.seeds, *begun}))
     known = replace(known or comparison, seeds=seeds)
     refuse_changes(known, out)
-    for note in sizes(comparison) if table else (*sizes(comparison), *reckoned(comparison)):
+    plans = () if table else reckoned(comparison)
+    for note in (*comparison.notes, *sizes(comparison), *plans):
         progress.say(note)
     failed = () if table else run_all(comparison, out, jobs=jobs, progress=progress)
     chosen = {arm.folder for arm in comparison.all_arms(out)}
@@ -88,7 +90,7 @@ def compare_to(
     names = {way.name for way in known.ways}
     references = dict.fromkeys(against or (known.against, FROZEN))
     findings = tabulate(arms, [name for name in references if name in names], known.budget)
-    told = (*notes, *sizes(known), *shared(arms))
+    told = (*notes, *comparison.notes, *sizes(known), *shared(arms))
     sections = tuple(more(findings))
     path, _ = rendering.write(findings, out, title, told, sections)
     return Compared(out, title, findings, told, failed, path, sections)
@@ -101,7 +103,29 @@ def sizes(comparison: Comparison) -> tuple[str, ...]:
     budget = comparison.budget
     head = f"Budget of each run: {budget.amount:,} {budget.quantity}."
     head = " ".join(filter(None, (head, BOUNDS.get(budget.quantity))))
-    return (head, *(f"{way.title}: {way.note}." for way in comparison.ways if way.note))
+    return (
+        head,
+        *(f"{way.title}: {way.note}." for way in comparison.ways if way.note),
+        *_far_off(comparison),
+    )
+
+
+def _far_off(comparison: Comparison) -> Iterator[str]:
+    """A warning of the ways whose plan is not near the budget, before anything runs."""
+    budget = comparison.budget
+    if budget is None:
+        return
+    shares = {
+        way.name: way.uses / budget.amount
+        for way in comparison.ways
+        if METHODS[way.config.method].kind != "none"
+    }
+    far = [f"{name} ({share:.0%})" for name, share in shares.items() if not NEAR <= share <= 1]
+    if far:
+        yield (
+            f"Warning: by their plans these are not near the budget: {', '.join(far)}. They are "
+            "not on equal terms with the others; choose another budget, or leave them out."
+        )
 
 
 def plan_of(comparison: Comparison) -> tuple[str, ...]:
@@ -111,7 +135,13 @@ def plan_of(comparison: Comparison) -> tuple[str, ...]:
         + (f"; {way.note}." if way.note else ".")
         for way in comparison.ways
     )
-    return (*sizes(comparison)[:1], *ways, *reckoned(comparison))
+    return (
+        *comparison.notes,
+        *sizes(comparison)[:1],
+        *ways,
+        *_far_off(comparison),
+        *reckoned(comparison),
+    )
 
 
 def reckoned(comparison: Comparison) -> tuple[str, ...]:

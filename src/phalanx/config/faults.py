@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from phalanx.config.base import Section
 from phalanx.config.keys import (
     Path,
     Shape,
@@ -21,6 +22,7 @@ from phalanx.config.keys import (
     shape_at,
     value_at,
 )
+from phalanx.config.schema import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,17 @@ def did_you_mean(word: str, known: Sequence[str], what: str = "known") -> str:
     return f"did you mean {match}?" if match else f"{what}: {', '.join(known) or '(none)'}"
 
 
-def from_pydantic(error: ValidationError, data: dict[str, Any]) -> list[Fault]:
-    """One fault for each place that pydantic complains about, in its order."""
+def from_pydantic(error: ValidationError, data: Any, root: type[Section] = Config) -> list[Fault]:
+    """One fault for each place of a ``root`` that pydantic complains about, in its order."""
     found: dict[Path, Fault] = {}
     for entry in error.errors(include_url=False, include_context=False):
         path = _real_path(entry["loc"], data, entry["type"])
         if entry["type"] == "union_tag_invalid":
             path = (*path, "rule")
         if path not in found:
-            found[path] = Fault(path, _text(entry["type"], path, data))
+            own = entry["type"] == "value_error"  # a rule of ours, in words of ours
+            words = entry["msg"].removeprefix("Value error, ")
+            found[path] = Fault(path, words if own else _text(entry["type"], path, data, root))
     return list(found.values())
 
 
@@ -69,13 +73,13 @@ def _real_path(loc: tuple[str | int, ...], data: Any, kind: str) -> Path:
     return tuple(path)
 
 
-def _text(kind: str, path: Path, data: dict[str, Any]) -> str:
+def _text(kind: str, path: Path, data: Any, root: type[Section]) -> str:
     if kind in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(path, data)
+        return _unknown_key(path, data, root)
+    shape = shape_at(path, data, root)
     if kind == "missing":
-        return f"this key is missing; expected {in_words(shape_at(path, data) or Shape(str))}"
+        return f"this key is missing; expected {in_words(shape or Shape(str))}"
     value = value_at(path, data)
-    shape = shape_at(path, data)
     if shape is None:
         return f"cannot be read, got {describe(value)}"
     words = choices(shape.annotation)
@@ -88,12 +92,12 @@ def _text(kind: str, path: Path, data: dict[str, Any]) -> str:
     return f"expected {in_words(shape)}, got {describe(value)}"
 
 
-def _unknown_key(path: Path, data: dict[str, Any]) -> str:
+def _unknown_key(path: Path, data: Any, root: type[Section]) -> str:
     key = str(path[-1])
-    known = known_keys(path[:-1], data)
+    known = known_keys(path[:-1], data, root)
     if match := closest(key, known):
         return f"unknown key; did you mean {match}?"
-    if elsewhere := sections_with(key):
+    if root is Config and (elsewhere := sections_with(key)):
         return f"unknown key here; it exists as {', '.join(elsewhere)}"
     return f"unknown key; known keys here: {', '.join(known)}"
 

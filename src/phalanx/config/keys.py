@@ -50,9 +50,10 @@ def section_of(annotation: Any, value: Any = None) -> type[Section] | None:
     return sections[0] if sections else None
 
 
-def shape_at(path: Path, data: Any) -> Shape | None:
-    """The shape at ``path``; ``data`` is the whole raw tree. None where the schema has nothing."""
-    shape, value = Shape(Config), data
+def shape_at(path: Path, data: Any, root: type[Section] = Config) -> Shape | None:
+    """The shape at ``path``; ``data`` is the whole raw tree, of a ``root``. None where the schema
+    has nothing."""
+    shape, value = Shape(root), data
     for part in path:
         shape_below = _below(shape, part, value)
         if shape_below is None:
@@ -86,9 +87,9 @@ def value_at(path: Path, data: Any) -> Any:
     return data
 
 
-def known_keys(path: Path, data: Any) -> list[str]:
+def known_keys(path: Path, data: Any, root: type[Section] = Config) -> list[str]:
     """The keys of the section at ``path``, in schema order."""
-    shape = shape_at(path, data)
+    shape = shape_at(path, data, root)
     section = section_of(shape.annotation, value_at(path, data)) if shape else None
     return list(section.model_fields) if section else []
 
@@ -133,6 +134,8 @@ def in_words(shape: Shape) -> str:
 
 def _option_in_words(option: Any, bounds: tuple[Any, ...]) -> str:
     origin = get_origin(option)
+    if origin in (list, dict) and any(getattr(bound, "min_length", None) for bound in bounds):
+        return f"{_option_in_words(option, ())} that is not empty"
     if origin is Literal:
         words = [str(word) for word in get_args(option)]
         return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
@@ -168,11 +171,16 @@ def _range_in_words(bounds: tuple[Any, ...]) -> str:
                 limits[name] = getattr(bound, name)
     low = f"above {limits['gt']:g}" if "gt" in limits else ""
     if "ge" in limits and "le" in limits:
-        return f"from {limits['ge']:g} to {limits['le']:g}"
+        return f"from {limits['ge']:g} to {_number(limits['le'])}"
     if "ge" in limits:
         low = f"of at least {limits['ge']:g}"
     high = f"at most {limits['le']:g}" if "le" in limits else ""
     return " and ".join(filter(None, [low, high]))
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full, however large."""
+    return f"{value:,}" if isinstance(value, int) and value >= 10**6 else f"{value:g}"
 
 
 def describe(value: Any) -> str:

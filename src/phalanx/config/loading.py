@@ -221,6 +221,14 @@ def _names_fragment(parts: list[str], value_text: str) -> bool:
     return any(section_of(one) is not None for one in (shape.annotation, *inner))
 
 
+def overridden(text: str, key: str) -> bool:
+    """Whether an override sets a key, by itself or with its whole section.
+
+    Raises ConfigError as :func:`load` does for an override.
+    """
+    return value_at(tuple(key.split(".")), _read_override(text).data) is not None
+
+
 def moved_override(text: str, change: Callable[[str], str]) -> str:
     """An override with every file or folder in it changed, for another working directory.
 

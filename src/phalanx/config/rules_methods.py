@@ -51,6 +51,12 @@ def _without_use(config: Config) -> Iterator[Fault]:
 
 def _keys_without_use(config: Config) -> Iterator[Fault]:
     usual = Config()
+    if config.method == "preference_file" and config.pairs.keep < 1:
+        text = (
+            "pairs of a file have no margins to choose by, so those that are left out are any; "
+            "lower preference_file.pairs instead"
+        )
+        yield Fault(("pairs", "keep"), text, "note")
     for section, keys in ignored(config).items():
         given, default = getattr(config, section), getattr(usual, section)
         for key in keys:

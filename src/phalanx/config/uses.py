@@ -87,6 +87,8 @@ def ignored(config: Config) -> dict[str, tuple[str, ...]]:
         found["judge"] = ("per_duel",)
     if learns_pairs(config):
         found["train"] = ("scope",)
+    if config.method == "preference_file":  # its pairs have no margins
+        found["pairs"] = ("margin", "weight_by_margin")
     return found
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from phalanx.collective.mixture import answer_request
 from phalanx.collective.panel import judging_metrics
 from phalanx.collective.preference import keep_and_weigh, make_pair
 from phalanx.collective.ranking import Candidate, Ranked
 from phalanx.collective.referee import Rankings, rank_by
+from phalanx.collective.samples import Samples, responses_in, sample_own, sampling_metrics
 from phalanx.config.mixing import named
 from phalanx.config.schema import Config, StudentSettings
 from phalanx.errors import JudgmentError
@@ -24,52 +24,27 @@ from phalanx.identity import content_id
 from phalanx.types import (
     Ask,
     Duel,
-    Instruction,
     Iteration,
     IterationResult,
     Member,
-    Message,
     Outcome,
     PreferencePair,
-    Response,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sampled:
-    """One student's responses to one instruction, by the candidate's name."""
+def _competing(one: Samples, config: Config) -> tuple[Candidate, ...]:
+    """Those that are ranked.
 
-    student: StudentSettings
-    instruction: Instruction
-    responses: dict[str, Response]
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """All of them, those that failed included."""
-        return tuple(
-            Candidate(
-                name=name,
-                text=response.text or "",
-                response_id=response.request_id,
-                truncated=response.truncated,
-                failed=response.error.kind if response.error else "",
-            )
-            for name, response in self.responses.items()
-        )
-
-    def competing(self, config: Config) -> tuple[Candidate, ...]:
-        """Those that are ranked.
-
-        With ``pairs.truncated: drop`` the whole ones. With ``rejected_only``, too, in a knockout,
-        which knows of no second best, where two whole ones differ.
-        """
-        rule = config.pairs.truncated
-        whole = tuple(one for one in self.candidates if not one.truncated)
-        if rule == "drop":
-            return whole
-        differ = len({one.text.strip() for one in whole if one.usable}) > 1
-        knockout = config.reward.ranking == "knockout"
-        return whole if rule == "rejected_only" and knockout and differ else self.candidates
+    With ``pairs.truncated: drop`` the whole ones. With ``rejected_only``, too, in a knockout,
+    which knows of no second best, where two whole ones differ.
+    """
+    rule = config.pairs.truncated
+    whole = tuple(candidate for candidate in one.candidates if not candidate.truncated)
+    if rule == "drop":
+        return whole
+    differ = len({candidate.text.strip() for candidate in whole if candidate.usable}) > 1
+    knockout = config.reward.ranking == "knockout"
+    return whole if rule == "rejected_only" and knockout and differ else one.candidates
 
 
 def compare(
@@ -87,18 +62,28 @@ def compare(
     """
     place = (iteration.seed, iteration.number)
     learning = [student for student in students if student.reward != "none"]
-    sampled = _sample(iteration, learning, ask, config)
+    names = [student.name for student in learning]
+    newest = named(names, iteration.members, "moaa.students")
+    sampled = sample_own(
+        [newest[name] for name in names],
+        iteration.instructions,
+        config.reward.sample,
+        config.reward.samples,
+        ask,
+        place=place,
+    )
     rankings: dict[str, Rankings] = {}
     pairs: list[PreferencePair] = []
     ranked: dict[tuple[str, str], Ranked] = {}
     for reward in dict.fromkeys(student.reward for student in learning):
-        mine = [one for one in sampled if one.student.reward == reward]
-        groups = [(one.instruction, one.competing(config)) for one in mine]
+        ours = [student.name for student in learning if student.reward == reward]
+        mine = [one for one in sampled if one.member.name in ours]
+        groups = [(one.instruction, _competing(one, config)) for one in mine]
         rankings[reward] = rank_by(reward, groups, members, ask, config, place=place)
         for one, result in zip(mine, rankings[reward].ranked, strict=True):
-            ranked[one.student.name, one.instruction.id] = result
+            ranked[one.member.name, one.instruction.id] = result
     for student in learning:
-        mine = [one for one in sampled if one.student.name == student.name]
+        mine = [one for one in sampled if one.member.name == student.name]
         results = [ranked[student.name, one.instruction.id] for one in mine]
         records = [
             _pair(one, result, config, place) for one, result in zip(mine, results, strict=True)
@@ -106,19 +91,10 @@ def compare(
         _refuse_failed(student.name, mine, results, records)
         pairs += keep_and_weigh(records, config.pairs)
     found = list(rankings.values())
-    written = {
-        (one.instruction.id, name): response.request_id
-        for one in sampled
-        for name, response in one.responses.items()
-    }
     duels = tuple(duel for ranking in found for duel in ranking.duels)
     return IterationResult(
         duels=duels,
-        responses={
-            (duel.id, name): written[duel.instruction.id, name]
-            for duel in duels
-            for name in duel.contestants
-        },
+        responses=responses_in(duels, sampled),
         judgments=tuple(judgment for ranking in found for judgment in ranking.judgments),
         outcomes=tuple(outcome for ranking in found for outcome in ranking.outcomes),
         standings=iteration.standings,
@@ -129,36 +105,10 @@ def compare(
     )
 
 
-def _sample(
-    iteration: Iteration, students: Sequence[StudentSettings], ask: Ask, config: Config
-) -> list[_Sampled]:
-    """All responses of all students, in one phase."""
-    newest = named([student.name for student in students], iteration.members, "moaa.students")
-    numbers = range(1, config.reward.samples + 1)
-    place = (iteration.seed, iteration.number)
-    asked = [(student, item) for student in students for item in iteration.instructions]
-    requests = [
-        answer_request(
-            newest[student.name],
-            (Message("user", item.text),),
-            config.reward.sample,
-            place=(*place, item.id),
-            sample=number,
-            purpose="sample",
-        )
-        for student, item in asked
-        for number in numbers
-    ]
-    replies = iter(ask("sample", requests) if requests else ())
-    return [
-        _Sampled(student, item, {f"{student.name}#{number}": next(replies) for number in numbers})
-        for student, item in asked
-    ]
-
-
-def _pair(one: _Sampled, ranked: Ranked, config: Config, place: tuple) -> PreferencePair:
+def _pair(one: Samples, ranked: Ranked, config: Config, place: tuple) -> PreferencePair:
     """Best over worst. Without them the first two that differ stand in a dropped pair."""
-    name = one.student.name
+    name = one.member.name
+    written = dict(zip(one.names, one.responses, strict=True))
     usable = [candidate for candidate in one.candidates if candidate.usable]
     ranking = [candidate for candidate in ranked.candidates if candidate.usable]
     missing = ranked.reason in ("empty", "failed", "single")
@@ -178,8 +128,8 @@ def _pair(one: _Sampled, ranked: Ranked, config: Config, place: tuple) -> Prefer
     pair = make_pair(
         duel,
         _outcome(ranked, placed),
-        one.responses[left.name],
-        one.responses[right.name],
+        written[left.name],
+        written[right.name],
         config.pairs,
     )
     key = content_id("pair", name, one.instruction.id, *place)
@@ -225,7 +175,7 @@ def _outcome(ranked: Ranked, placed: tuple[int, int] | None) -> Outcome:
 
 def _refuse_failed(
     name: str,
-    sampled: Sequence[_Sampled],
+    sampled: Sequence[Samples],
     ranked: Sequence[Ranked],
     pairs: Sequence[PreferencePair],
 ) -> None:
@@ -246,20 +196,16 @@ def _refuse_failed(
 
 
 def _metrics(
-    sampled: Sequence[_Sampled], found: Sequence[Rankings], pairs: Sequence[PreferencePair]
+    sampled: Sequence[Samples], found: Sequence[Rankings], pairs: Sequence[PreferencePair]
 ) -> dict[str, float]:
     judgments = [judgment for ranking in found for judgment in ranking.judgments]
     outcomes = [outcome for ranking in found for outcome in ranking.outcomes]
-    candidates = [candidate for one in sampled for candidate in one.candidates]
     counts: Counter[str] = Counter()
     for ranking in found:
         counts.update(ranking.metrics)
     return {
         **judging_metrics(judgments, outcomes),
-        "num_samples": len(candidates),
-        "num_samples_failed": sum(bool(candidate.failed) for candidate in candidates),
-        "num_samples_empty": sum(not c.failed and not c.usable for c in candidates),
-        "num_samples_truncated": sum(candidate.truncated for candidate in candidates),
+        **sampling_metrics(sampled),
         "num_pairs": sum(not pair.drop for pair in pairs),
         **counts,
     }

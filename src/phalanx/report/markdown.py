@@ -54,7 +54,7 @@ def render(facts: RunFacts) -> str:
         rows = [(d or "all domains", measured.change("", d)) for d in (*measured.domains, "")]
         parts += [*_table("mean of the members", rows), ""]
         rows = [(c.member, c) for c in measured.changes if c.member and not c.domain]
-        rows += [("collective", c) for c in measured.collective if not c.domain]
+        rows += [(name, changes.get("")) for name, changes in measured.together.items()]
         parts += [*_table("mean of the domains", rows), ""]
         if notes := collective_notes(measured):
             parts += [" ".join(notes), ""]

@@ -70,7 +70,7 @@ def member_plot(facts: RunFacts) -> Markup | None:
     if mean is None:
         return None
     dots.append(_dot(mean, "all members", True))
-    dots += [_dot(c, "collective", False) for c in measured.collective if not c.domain]
+    dots += [_dot(changes[""], name, False) for name, changes in measured.together.items()]
     return dot_plot(dots, "Accuracy by member, before and after", _highest(facts))
 
 
@@ -78,7 +78,7 @@ def _highest(facts: RunFacts) -> float:
     """The largest share that either dot plot shows: both have the same axis."""
     measured = facts.evaluation
     shown = [c for c in measured.changes if not c.member or not c.domain]
-    shown += [c for c in measured.collective if not c.domain]
+    shown += [changes[""] for changes in measured.together.values()]
     return max(max(c.before_interval.high, c.after_interval.high) for c in shown)
 
 

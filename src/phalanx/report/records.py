@@ -248,7 +248,8 @@ class Evaluation:
 
     ``trajectory``: (iteration, member) -> mean over domains on the test split; member "" is the
     mean over members. The collective's changes are of the measured tasks without those that are
-    ``unvoted`` (no answer to agree on) or ``uncompared`` (expressions, without math-verify).
+    ``unvoted`` (no answer to agree on) or ``uncompared`` (expressions, without math-verify). The
+    mixture's are those of ``evaluate.mixture``, of the members at both ends.
     """
 
     iterations: tuple[int, ...] = ()
@@ -263,6 +264,7 @@ class Evaluation:
     best_aligned: Choice | None = None
     aligned_over_initial: Change | None = None
     collective: tuple[Change, ...] = ()
+    mixture: tuple[Change, ...] = ()
     unvoted: tuple[str, ...] = ()
     uncompared: tuple[str, ...] = ()
     note: str = ""
@@ -270,6 +272,17 @@ class Evaluation:
     @property
     def last(self) -> int:
         return self.iterations[-1] if self.iterations else 0
+
+    @property
+    def together(self) -> dict[str, dict[str, Change]]:
+        """Who answers together -> domain ("": all) -> change: the vote, and the mixture where that
+        was measured."""
+        found = {"collective": self.collective, "mixture": self.mixture}
+        return {
+            name: {change.domain: change for change in changes}
+            for name, changes in found.items()
+            if changes
+        }
 
     def change(self, member: str = "", domain: str = "") -> Change | None:
         for change in self.changes:

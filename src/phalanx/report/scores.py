@@ -14,6 +14,7 @@ from operator import eq
 from typing import TypeVar
 
 from phalanx.collective.voting import vote
+from phalanx.config.mixing import MIXTURE
 from phalanx.identity import derive_seed
 from phalanx.ledger import Ledger
 from phalanx.report.records import Change, Choice, Evaluation
@@ -112,6 +113,8 @@ def evaluation(
     )
     out = (*fields["unvoted"], *fields["uncompared"])
     fields["collective"] = _collective(table, (first, last), weights, seed, out, maths)
+    ends = (table.of(number, MIXTURE, "test") for number in (first, last))
+    fields["mixture"] = tuple(by_domain(table, MIXTURE, *ends, seed))
     if base.num_dev:
         fields |= _selection(table, seed)
     return Evaluation(**fields)

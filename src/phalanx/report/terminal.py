@@ -263,7 +263,7 @@ def _evaluation(facts: RunFacts) -> Iterator[RenderableType]:
     yield _indent(_change_table("mean of members", [(n, c) for n, c in named if c]))
     yield Text("")
     members = [(c.member, c) for c in measured.changes if c.member and not c.domain]
-    members += [("collective", c) for c in measured.collective if not c.domain]
+    members += [(name, changes[""]) for name, changes in measured.together.items()]
     yield _indent(_change_table("all domains", members))
     yield from (_indent(Text(note, style="dim")) for note in collective_notes(measured))
     for start in range(0, len(measured.domains), _COLUMNS - 1):

@@ -65,8 +65,10 @@ def matrix(facts: RunFacts) -> list[dict[str, Any]]:
     rows.append(
         {"name": "all members", "cells": [measured.change("", d) for d in columns], "total": True}
     )
-    together = {c.domain: c for c in measured.collective}
-    rows.append({"name": "collective", "cells": [together.get(d) for d in columns], "total": False})
+    rows += [
+        {"name": name, "cells": [changes.get(d) for d in columns], "total": False}
+        for name, changes in ({"collective": {}} | measured.together).items()
+    ]
     return rows
 
 
@@ -77,7 +79,7 @@ def paired_tests(measured: Evaluation) -> TableView | None:
         ("all members", [c for c in measured.changes if not c.member]),
         *((m, [c for c in measured.changes if c.member == m])
           for m in dict.fromkeys(c.member for c in measured.changes if c.member)),
-        ("collective", list(measured.collective)),
+        *((name, list(by_domain.values())) for name, by_domain in measured.together.items()),
     ):  # fmt: skip
         tests = [c for c in changes if c.adjusted is not None]
         if not tests:
