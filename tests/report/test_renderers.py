@@ -152,11 +152,35 @@ def test_accuracy_comes_first_only_where_there_is_any(tmp_path, tasks):
     page = Page(html.render(unfinished(tmp_path, tasks=tasks, iterations_done=1)))
     order = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert sorted(order) == sorted(
-        ["accuracy", "reputation", "judges", "pairs", "training", "time", "examples", "notes"]
+        [
+            "overview",
+            "accuracy",
+            "reputation",
+            "judges",
+            "pairs",
+            "training",
+            "time",
+            "examples",
+            "notes",
+        ]
     )
-    assert order.index("accuracy") == (0 if tasks else order.index("time") - 1)
+    assert order.index("accuracy") == (1 if tasks else order.index("time") - 1)
     links = [attributes["href"][1:] for tag, attributes in page.tags if tag == "a"][1:]
     assert links == order
+
+
+def test_every_section_stands_alone_without_a_style_or_a_script(facts):
+    """The live page swaps them in by id, under a policy that knows no inline style."""
+    found = html.sections(facts)
+    assert [one.id for one in found] == [
+        attributes["id"] for tag, attributes in Page(html.render(facts)).tags if tag == "section"
+    ]
+    for one in found:
+        tags = Page(str(one.html)).tags
+        assert tags[0][0] == "section"
+        assert tags[0][1]["id"] == one.id
+        assert not [tag for tag, attributes in tags if tag in ("style", "script")]
+        assert not [attributes for _, attributes in tags if "style" in attributes]
 
 
 def test_words_that_need_explaining_are_explained(facts):

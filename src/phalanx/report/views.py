@@ -199,13 +199,12 @@ def heat(facts: RunFacts) -> tuple[list[str], list[dict[str, Any]]]:
         for opponent in names:
             encounter = met.get((name, opponent))
             if encounter is None:
-                cells.append({"text": "·" if name == opponent else "–", "style": ""})
+                cells.append({"text": "·" if name == opponent else "–", "kind": ""})
                 continue
             share = encounter.wins / encounter.judged
-            colour = "--up" if share > 0.5 else "--down"
-            strength = abs(share - 0.5) * 0.9
-            style = f"background: rgb(var({colour}) / {strength:.2f})" if share != 0.5 else ""
-            cells.append({"text": f"{encounter.wins} of {encounter.judged}", "style": style})
+            side, strength = "won" if share > 0.5 else "lost", round(10 * abs(share - 0.5))
+            kind = f"{side}{strength}" if strength else ""
+            cells.append({"text": f"{encounter.wins} of {encounter.judged}", "kind": kind})
         rows.append({"name": name, "cells": cells})
     return names, rows
 
