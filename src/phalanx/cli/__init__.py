@@ -3,7 +3,7 @@
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
-``keeping`` packs runs.
+``keeping`` packs runs, and ``labelling`` asks people.
 """
 
 from phalanx.cli import (
@@ -11,6 +11,7 @@ from phalanx.cli import (
     comparing,
     judging,
     keeping,
+    labelling,
     measuring,
     methods,
     reproducing,
@@ -20,6 +21,6 @@ from phalanx.cli import (
 from phalanx.cli.base import app, main
 
 __all__ = [
-    "app", "asking", "comparing", "judging", "keeping", "main", "measuring", "methods",
-    "reproducing", "runs", "search",
+    "app", "asking", "comparing", "judging", "keeping", "labelling", "main", "measuring",
+    "methods", "reproducing", "runs", "search",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from phalanx.report.games import contests
 from phalanx.report.judged_facts import tested_in
 from phalanx.report.measured import measured
 from phalanx.report.moaa_facts import moaa_facts
+from phalanx.report.people import people
 from phalanx.report.records import (
     Evaluation,
     MemberFacts,
@@ -104,6 +105,7 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
         rival=rival,
         overlaps=read_stored(ledger.get("contamination")),
         one_verdicts=one_verdicts(ledger),
+        people=people(ledger, seed),
     )
 
 

@@ -70,6 +70,7 @@ def render(facts: RunFacts) -> str:
         ranked = sorted(facts.reputations, key=lambda line: -line.value)
         parts += ["", "## Reputations", ""]
         parts += [f"- {line.member}: {line.value:.2f} (from {line.start:.2f})" for line in ranked]
+    parts += [line for section in own_sections(facts) for line in _section(section)]
     parts += ["", *_accounting(facts), "", *_reading(facts)]
     return "\n".join(parts) + "\n"
 

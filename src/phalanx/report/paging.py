@@ -148,7 +148,10 @@ def _contents(facts: RunFacts) -> list[tuple[str, str, Section | None]]:
     contents = list(_SECTIONS)
     if not _compared(facts):
         contents.insert(-3, contents.pop(0))
-    return [_FIRST, *((*one, None) for one in contents)]
+    place = contents.index(("pairs", "Pairs"))
+    before, after = (((*one, None) for one in part) for part in
+                     (contents[:place], contents[place:]))  # fmt: skip
+    return [_FIRST, *before, *own, *after]
 
 
 def _compared(facts: RunFacts) -> bool:

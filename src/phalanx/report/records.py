@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from phalanx.report.judged_facts import Tested
     from phalanx.report.measured_records import Measured
     from phalanx.report.moaa_records import MoaaFacts
+    from phalanx.report.people import People
     from phalanx.report.rivals import RivalFacts
     from phalanx.tasks.contamination import Overlaps
 
@@ -406,6 +407,8 @@ class RunFacts:
     tested: Tested | None = None
     """What only the work of ``judge-bench`` has."""
     one_verdicts: tuple[OneVerdict, ...] = ()
+    people: People | None = None
+    """What people said of duels; None where nobody did."""
 
     @property
     def sectioned(self) -> bool:

@@ -108,7 +108,7 @@ def _status(facts: RunFacts) -> Iterator[RenderableType]:
         yield Text("")
         yield trials_table(facts.found)
     else:
-        yield from _sections(facts, only=("stages", "judges", "scores", "made", "result"))
+        yield from _sections(facts, only=("stages", "judges", "scores", "made", "result", "people"))
         yield from _reputations(facts)
     yield from _accounting(facts)
     yield from _endpoints(facts)
