@@ -11,15 +11,14 @@ import difflib
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.config.uses import USES
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
+from phalanx.export_kinds import KINDS, Kind, with_history, without_history
 from phalanx.ledger import Ledger
-from phalanx.ledger.rows import ITEM_TEXTS
 from phalanx.placing import placed
 from phalanx.sources import WHOLE
 
@@ -36,189 +35,6 @@ ANSWERS = ("alpaca-eval", "arena-hard")
 """Kinds that published tools read: see :mod:`phalanx.export_answers`."""
 _ALSO = {"pairs": "preferences"}  # what reports call them
 _BATCH = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """``columns`` name an Arrow type each: one schema, whatever the rows happen to hold.
-
-    ``sql`` selects those columns for the iterations that ``{where}`` allows.
-    """
-
-    columns: dict[str, str]
-    sql: str
-    convert: Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def _decoded(*lists: str, flags: Sequence[str] = ()) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """JSON columns to lists, 0/1 columns to booleans; ``raw`` and the like stay JSON text."""
-
-    def convert(row: dict[str, Any]) -> dict[str, Any]:
-        changed = {name: json.loads(row[name]) for name in lists}
-        return {**row, **changed, **{name: bool(row[name]) for name in flags}}
-
-    return convert
-
-
-_KINDS = {
-    "preferences": _Kind(
-        {
-            "prompt": "string",
-            "chosen": "string",
-            "rejected": "string",
-            "margin": "double",
-            "weight": "double",
-            "chosen_member": "string",
-            "rejected_member": "string",
-            "iteration": "int64",
-            "instruction_id": "string",
-        },
-        "SELECT i.text AS prompt, p.chosen, p.rejected, p.margin, p.weight, p.chosen_member, "
-        "p.rejected_member, p.iteration, p.instruction AS instruction_id, i.flags, i.later "
-        "FROM pairs p "
-        "JOIN instructions i ON i.id = p.instruction WHERE p.dropped = '' AND {where} "
-        "ORDER BY p.iteration, p.id",
-        lambda row: _without_history(_with_history(row)),  # defined below
-    ),
-    "demonstrations": _Kind(
-        {
-            "prompt": "string",
-            "completion": "string",
-            "builder": "string",
-            "writer": "string",
-            "domain": "string",
-            "turn": "int64",
-            "truncated": "bool",
-            "iteration": "int64",
-            "instruction_id": "string",
-        },
-        "SELECT p.prompt, p.response AS completion, p.builder, p.writer, p.domain, p.turn, "
-        "p.truncated, p.iteration, p.instruction AS instruction_id, p.history "
-        "FROM demonstrations p WHERE p.dropped = '' AND {where} "
-        "ORDER BY p.iteration, p.builder, p.position",
-        lambda row: _without_history(row),  # defined below
-    ),
-    "judgments": _Kind(
-        {
-            "iteration": "int64",
-            "duel_id": "string",
-            "instruction_id": "string",
-            "left": "string",
-            "right": "string",
-            "judge": "string",
-            "protocol": "string",
-            "score_left": "double",
-            "score_right": "double",
-            "reason": "string",
-            "flipped": "bool",
-            "flags": "strings",
-            "raw": "string",
-            "outcome": "string",
-            "winner": "string",
-        },
-        "SELECT p.iteration, p.duel AS duel_id, d.instruction AS instruction_id, d.left, d.right, "
-        "p.judge, p.protocol, p.score_left, p.score_right, p.reason, p.flipped, p.flags, "
-        "full_raw(p.raw, p.requests) AS raw, "
-        "o.status AS outcome, o.winner FROM judgments p JOIN duels d ON d.id = p.duel "
-        "JOIN outcomes o ON o.duel = p.duel WHERE {where} "
-        "ORDER BY p.iteration, d.position, p.judge",
-        _decoded("flags", flags=("flipped",)),
-    ),
-    "responses": _Kind(
-        {
-            "id": "string",
-            "iteration": "int64",
-            "phase": "string",
-            "member": "string",
-            "version": "int64",
-            "messages": "messages",
-            "status": "string",
-            "text": "string",
-            "finish_reason": "string",
-            "probabilities": "string",
-            "option_mass": "double",
-            "logprob_sum": "double",
-            "num_scored_tokens": "int64",
-            "reward": "double",
-            "num_prompt_tokens": "int64",
-            "num_completion_tokens": "int64",
-            "num_shortened_tokens": "int64",
-            "flags": "strings",
-            "error_kind": "string",
-            "error": "string",
-        },
-        "SELECT id, iteration, phase, member, version, full_messages(messages) AS messages, "
-        "status, text, finish_reason, full_probabilities(probabilities, want) AS probabilities, "
-        "option_mass, logprob_sum, num_scored_tokens, reward, num_prompt_tokens, "
-        "num_completion_tokens, num_shortened_tokens, flags, error_kind, error "
-        "FROM responses p WHERE {where} ORDER BY iteration, phase, member, id",
-        _decoded("messages", "flags"),
-    ),
-    "reputations": _Kind(
-        {
-            "iteration": "int64",
-            "position": "int64",
-            "duel_id": "string",
-            "member": "string",
-            "before": "double",
-            "after": "double",
-            "deviation": "double",
-        },
-        "SELECT iteration, position, duel AS duel_id, member, before, after, deviation "
-        "FROM reputations p WHERE {where} ORDER BY iteration, position",
-        _decoded(),
-    ),
-    "evaluations": _Kind(
-        {
-            "iteration": "int64",
-            "member": "string",
-            "task": "string",
-            "item": "string",
-            "domain": "string",
-            "split": "string",
-            "correct": "bool",
-            "readable": "bool",
-            "score": "double",
-            "answer": "string",
-            "reason": "string",
-            "question": "string",
-            "gold": "string",
-            "text": "string",
-            "finish_reason": "string",
-            "response_id": "string",
-        },
-        f"{ITEM_TEXTS} SELECT p.iteration, p.member, p.task, p.item, p.domain, p.split, p.correct, "
-        "p.readable, p.score, p.answer, p.reason, i.question, i.gold, r.text, r.finish_reason, "
-        "p.response AS response_id FROM evaluations p "
-        "LEFT JOIN items i ON i.task = p.task AND i.item = p.item "
-        "LEFT JOIN responses r ON r.id = p.response WHERE {where} "
-        "ORDER BY p.iteration, p.member, p.task, p.item",
-        _decoded(flags=("correct", "readable")),
-    ),
-    "games": _Kind(
-        {
-            "iteration": "int64",
-            "task": "string",
-            "member": "string",
-            "rival": "string",
-            "item": "string",
-            "judge": "string",
-            "game": "string",
-            "domain": "string",
-            "label": "string",
-            "value": "double",
-            "reason": "string",
-            "length": "int64",
-            "rival_length": "int64",
-            "response_id": "string",
-            "request_id": "string",
-        },
-        "SELECT iteration, task, member, rival, item, judge, game, domain, label, value, reason, "
-        "length, rival_length, response AS response_id, request AS request_id FROM games p "
-        "WHERE {where} ORDER BY iteration, task, member, rival, item, judge, game",
-        _decoded(),
-    ),
-}
 
 
 def rows_of(
@@ -322,10 +138,10 @@ def _refuse_turns(ledger: Ledger, what: str, where: str, values: Sequence[Any]) 
         )
 
 
-def _kind(what: str) -> _Kind:
-    if what not in _KINDS:
-        raise ConfigError(_unknown("export", what, (*_KINDS, *ANSWERS)))
-    return _KINDS[what]
+def _kind(what: str) -> Kind:
+    if what not in KINDS:
+        raise ConfigError(_unknown("export", what, (*KINDS, *ANSWERS)))
+    return KINDS[what]
 
 
 def _unknown(thing: str, got: str, known: Sequence[str]) -> str:
@@ -340,31 +156,13 @@ def _conversational(columns: Sequence[str], row: dict[str, Any]) -> dict[str, An
     The turns before the instruction, if there are any, open the prompt.
     """
     prompt, *answers = columns
-    row = _with_history(row)
+    row = with_history(row)
     earlier = json.loads(row.get("history", "[]"))
     return {
-        **_without_history(row),
+        **without_history(row),
         prompt: [*earlier, {"role": "user", "content": row[prompt]}],
         **{name: [{"role": "assistant", "content": row[name]}] for name in answers},
     }
-
-
-def _with_history(row: dict[str, Any]) -> dict[str, Any]:
-    """A pair whose prompt is a whole conversation: its last user turn, and the turns before it."""
-    if "later" not in row:
-        return row
-    kept = {name: value for name, value in row.items() if name not in ("flags", "later")}
-    if WHOLE not in json.loads(row["flags"]):
-        return kept
-    turns = [{"role": "user", "content": row["prompt"]}, *json.loads(row["later"])]
-    return {**kept, "prompt": turns[-1]["content"], "history": json.dumps(turns[:-1])}
-
-
-def _without_history(row: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in row.items() if name != "history"}
-    if "truncated" in kept:
-        kept["truncated"] = bool(kept["truncated"])
-    return kept
 
 
 def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | None) -> str:
@@ -378,6 +176,8 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | 
         return f"nothing has been measured{place}; look at evaluate.tasks and evaluate.every"
     if what == "games":
         return "no answers were compared or rated; `phalanx eval` does, on tasks like arena_hard"
+    if what == "labels":
+        return f"nobody labelled a duel{place}; `phalanx label RUN` shows some to a person"
     method = ledger.get("method") or ""
     if method in USES and "train" not in USES[method]:
         return f"a run of {method} makes no {what}: nobody learns there; it has evaluations"

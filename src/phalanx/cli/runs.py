@@ -126,7 +126,7 @@ def export(
         typer.Argument(
             metavar="WHAT",
             help="preferences, demonstrations, judgments, responses, reputations, evaluations, "
-            "games, alpaca-eval, arena-hard",
+            "games, labels, alpaca-eval, arena-hard",
         ),
     ],
     path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],
