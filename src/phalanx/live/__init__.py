@@ -1,0 +1,1 @@
+"""Pages served from this machine: the guard around every one of them, and a run's live page."""
