@@ -23,7 +23,7 @@ from phalanx.config.schema import Config, PoolSettings
 from phalanx.dispatch import Dispatcher, Elsewhere
 from phalanx.errors import ConfigError, Interrupted, LedgerError, PhalanxError
 from phalanx.identity import canonical_json, content_id
-from phalanx.ledger import STOPPED, Ledger, run_ledger_path
+from phalanx.ledger import ENDED, STOPPED, Ledger, run_ledger_path
 from phalanx.progress import Silent
 from phalanx.types import Engine, Instruction, Member, Progress
 from phalanx.version import __version__
@@ -94,6 +94,7 @@ def stop_is_recorded(ledger: Ledger) -> Iterator[None]:
         yield
     except PhalanxError as error:
         ledger.event(STOPPED, str(error))
+        ledger.event(ENDED, f"{error.exit_code} {type(error).__name__}")
         raise
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from phalanx.ledger import Ledger
 from phalanx.report.records import (
     Accounting,
     Encounter,
-    JudgeFacts,
     PhaseAccount,
     ReputationLine,
 )
@@ -226,64 +224,3 @@ def encounters(ledger: Ledger) -> tuple[Encounter, ...]:
         if row["status"] == "decided":
             wins[here if row["winner"] == "left" else there] += row["n"]
     return tuple(Encounter(*key, wins[key], judged[key]) for key in sorted(judged))
-
-
-_READABLE = "j.score_left IS NOT NULL AND j.score_right IS NOT NULL"
-# Duels are the outer loop (CROSS JOIN): their parts are looked up once, not once for each judge.
-_JUDGES = (
-    "SELECT j.judge, count(*) AS asked, sum(j.flipped) AS flipped, "
-    f"sum({_READABLE}) AS readable, "
-    "sum(j.score_left = j.score_right) AS ties, "
-    "sum(o.status = 'decided' AND j.score_left != j.score_right) AS num_compared, "
-    "sum(o.status = 'decided' AND (j.score_left > j.score_right AND o.winner = 'left' "
-    "OR j.score_left < j.score_right AND o.winner = 'right')) AS agreed, "
-    f"total(CASE WHEN {_READABLE} THEN j.score_left + j.score_right END) AS scores, "
-    "sum(j.score_left != j.score_right AND length(l.text) != length(r.text)) AS num_lengths, "
-    "sum(j.score_left > j.score_right AND length(l.text) > length(r.text) "
-    "OR j.score_left < j.score_right AND length(l.text) < length(r.text)) AS longer "
-    "FROM duels d CROSS JOIN outcomes o ON o.duel = d.id "
-    "LEFT JOIN responses l ON l.id = d.left_response "
-    "LEFT JOIN responses r ON r.id = d.right_response "
-    "CROSS JOIN judgments j ON j.duel = d.id GROUP BY j.judge"
-)
-
-
-def judges(ledger: Ledger, names: Sequence[str]) -> tuple[JudgeFacts, ...]:
-    """One line per member that judged."""
-    unreadable: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in ledger.iterate(
-        f"SELECT j.judge, j.reason, count(*) AS n FROM judgments j WHERE NOT ({_READABLE}) "
-        "GROUP BY 1, 2 ORDER BY min(j.rowid)"
-    ):
-        unreadable[row["judge"]][short_reason(row["reason"])] += row["n"]
-    last = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"]
-    reliability = ledger.state(last)["reliability"] if last is not None else {}
-    rows = {row["judge"]: row for row in ledger.query(_JUDGES)}
-    return tuple(
-        _judge_facts(rows[name], unreadable[name], reliability.get(name))
-        for name in names
-        if name in rows
-    )
-
-
-def _judge_facts(
-    row: dict[str, Any], unreadable: Counter[str], reliability: float | None
-) -> JudgeFacts:
-    return JudgeFacts(
-        member=row["judge"],
-        asked=row["asked"],
-        readable=row["readable"],
-        unreadable=dict(unreadable.most_common()),
-        flipped=row["flipped"],
-        ties=row["ties"] or 0,
-        agreement=_share(row["agreed"], row["num_compared"]),
-        num_compared=row["num_compared"] or 0,
-        mean_score=_share(row["scores"], 2 * row["readable"]),
-        longer=_share(row["longer"], row["num_lengths"]),
-        num_lengths=row["num_lengths"] or 0,
-        reliability=reliability,
-    )
-
-
-def _share(part: float | None, whole: int | None) -> float | None:
-    return (part or 0) / whole if whole else None

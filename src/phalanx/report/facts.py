@@ -9,13 +9,15 @@ from dataclasses import replace
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
-from phalanx.report.accounting import accounting, encounters, judges, reputations
+from phalanx.report.accounting import accounting, encounters, reputations
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
 from phalanx.report.games import contests
 from phalanx.report.judged_facts import tested_in
+from phalanx.report.judging import judges
 from phalanx.report.measured import measured
 from phalanx.report.moaa_facts import moaa_facts
+from phalanx.report.pace import pace, spending
 from phalanx.report.people import people
 from phalanx.report.records import (
     Evaluation,
@@ -63,6 +65,7 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
     # Responses of the same learner that meet are no members: they have no reputations.
     lines, boundaries = ((), ()) if ranked else reputations(ledger, names)
     seed = int(ledger.get("seed") or 0)
+    state, account, times = progress(ledger, config, members), accounting(ledger), _times(ledger)
     method = ledger.get("method") or ""
     return RunFacts(
         folder=str(ledger.folder),
@@ -73,15 +76,15 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
         seed=seed,
         engines=tuple(json.loads(ledger.get("engines") or "[]")),
         config=config.model_dump(mode="json"),
-        progress=progress(ledger, config, members),
+        progress=state,
         members=tuple(
             MemberFacts(m.name, m.version, m.base, m.family, m.roles, m.engine) for m in members
         ),
-        accounting=accounting(ledger),
+        accounting=account,
         reputations=lines,
         boundaries=boundaries,
         encounters=() if ranked else encounters(ledger),
-        judges=judges(ledger, [*names, MIXTURE] if moaa or is_command(method) else names),
+        judges=judges(ledger, [*names, MIXTURE] if moaa or is_command(method) else names, members),
         label_accuracy=_label_accuracy(ledger),
         trainings=trainings,
         evaluation=Evaluation()
@@ -97,7 +100,9 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
             ],
             maths=[task.name for task in config.evaluate.tasks if task.kind == "math"],
         ),
-        times=_times(ledger),
+        times=times,
+        pace=pace(ledger, state, account.phases, times),
+        spending=spending(ledger),
         examples=examples(ledger, ranked=ranked) if tables else (),
         endpoints=endpoints(ledger),
         written_scores=written_scores(ledger),

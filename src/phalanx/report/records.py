@@ -137,13 +137,24 @@ class Encounter:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaning:
+    """``share`` of ``n`` untied judgments that favour one kind of response, where just one of the
+    two was of it; ``outcome`` is the share of the decided ones among them that it won."""
+
+    share: float
+    n: int
+    outcome: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeFacts:
     """One judge over the whole run.
 
     ``agreement``: share of its untied judgments on decided duels that favour the winner, out of
     ``num_compared``. Its own vote is part of the outcome, so this is above chance by itself.
     ``longer``: share of its untied judgments that favour the longer response (in characters),
-    out of ``num_lengths``. None where nothing could be counted.
+    out of ``num_lengths``. None where nothing could be counted. ``own`` is for its own responses,
+    ``family`` for others' of its family.
     """
 
     member: str
@@ -158,6 +169,8 @@ class JudgeFacts:
     longer: float | None
     num_lengths: int
     reliability: float | None
+    own: Leaning | None = None
+    family: Leaning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +351,63 @@ class PhaseTime:
 
 
 @dataclass(frozen=True, slots=True)
+class PhasePace:
+    """A phase: what is done and owed of it (``unit``), its wall-clock ``seconds``, how many units a
+    second, and for the one under way the seconds left. ``owed`` is unknown where not ``known``."""
+
+    iteration: int
+    phase: str
+    unit: str
+    done: int
+    owed: int
+    seconds: float
+    per_second: float | None
+    left: float | None = None
+    current: bool = False
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the run; ``at`` in seconds since 1970."""
+
+    at: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """``left``: seconds until the run ends, guessed from its iterations; ``holder``: the process at
+    work on it; ``last_at``: when something was last recorded; ``exit_code``: how the last start
+    ended, where that was early and nothing came since."""
+
+    phases: tuple[PhasePace, ...] = ()
+    left: float | None = None
+    holder: int | None = None
+    last_at: float | None = None
+    exit_code: int | None = None
+    events: tuple[Event, ...] = ()
+
+    @property
+    def current(self) -> PhasePace | None:
+        return next((phase for phase in self.phases if phase.current), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one member was asked in a phase. ``seconds`` are its share of the batches' time."""
+
+    iteration: int
+    phase: str
+    member: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointFacts:
     """What one endpoint was asked and cost in the whole run, tries included.
 
@@ -407,6 +477,8 @@ class RunFacts:
     tested: Tested | None = None
     """What only the work of ``judge-bench`` has."""
     one_verdicts: tuple[OneVerdict, ...] = ()
+    pace: Pace = Pace()
+    spending: tuple[Spending, ...] = ()
     people: People | None = None
     """What people said of duels; None where nobody did."""
 
