@@ -24,6 +24,9 @@ _FROM = {
     "mix": "phalanx.api",
     "judge": "phalanx.api",
     "judge_bench": "phalanx.api",
+    "label": "phalanx.labelling",
+    "pack": "phalanx.packing",
+    "unpack": "phalanx.packing",
     "reproduce": "phalanx.api",
     "synthesise": "phalanx.api",
 }
@@ -36,14 +39,17 @@ __all__ = [
     "compare",
     "judge",
     "judge_bench",
+    "label",
     "list_methods",
     "load_config",
     "measure",
     "mix",
     "open_run",
+    "pack",
     "reproduce",
     "run",
     "synthesise",
+    "unpack",
 ]
 
 

@@ -57,31 +57,27 @@ def label(
     Labels are rows of the run: `status`, `report` and `export RUN labels` have them, and judges can
     be anchored by them (`aggregate.anchors`). A run that goes on has to be stopped first.
     """
-    from phalanx.labelling import Wanted, start
+    from phalanx.labelling import label as labelled
     from phalanx.ledger import Ledger, run_ledger_path
 
-    path = run_ledger_path(folder)
     if show:
-        with Ledger(path) as ledger:
+        with Ledger(run_ledger_path(folder)) as ledger:
             _show(ledger)
         return
-    with Ledger(path):
-        pass  # whoever opens it for writing would make one
-    wanted = Wanted(
-        person=_login() if person is None else person,
+    with labelled(
+        folder,
+        _login() if person is None else person,
         sample=sample,
         only_disagreed=only_disagreed,
         members=tuple(listed(member)),
         iteration=iteration,
         seed=seed,
-    )
-    with Ledger(path, writable=True) as ledger:
-        at_work = start(ledger, wanted)
+    ) as at_work:
         if page:
             _serve(at_work, port)
         else:
             _work(at_work)
-        _show(ledger)
+        _show(at_work.ledger)
 
 
 def _login() -> str:

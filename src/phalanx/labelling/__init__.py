@@ -1,5 +1,5 @@
 """People judge duels blind: see :mod:`phalanx.labelling.sample` and its terminal and page."""
 
-from phalanx.labelling.sample import Labelling, Shown, Wanted, start
+from phalanx.labelling.sample import Labelling, Shown, Wanted, label, start
 
-__all__ = ["Labelling", "Shown", "Wanted", "start"]
+__all__ = ["Labelling", "Shown", "Wanted", "label", "start"]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import derive_seed
-from phalanx.ledger import Ledger
+from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.labels import Label, labels_of, person_named, record_label
 from phalanx.report.people import disputed_duels
 
@@ -122,6 +125,25 @@ class Labelling:
     def go(self, place: int) -> None:
         """To the one of that place, from 1; one further than the last is the end."""
         self.at = max(0, min(place - 1, len(self.duels)))
+
+
+@contextmanager
+def label(folder: Path | str, person: str, **wanted: Any) -> Iterator[Labelling]:
+    """A person's sample of the run in ``folder``, to be labelled while the block runs.
+
+    ``wanted`` has the further fields of :class:`Wanted`. The run is locked meanwhile. Raises what
+    :func:`start` does, and LedgerError where there is no run, or it goes on.
+
+    >>> with label("runs/mine", "eve", sample=20) as work:  # doctest: +SKIP
+    ...     while not work.done:
+    ...         shown = work.shown()
+    ...         work.say("first" if len(shown.first) > len(shown.second) else "second")
+    """
+    path = run_ledger_path(folder)
+    with Ledger(path):
+        pass  # whoever opens it for writing would make one
+    with Ledger(path, writable=True) as ledger:
+        yield start(ledger, Wanted(person, **wanted))
 
 
 def start(ledger: Ledger, wanted: Wanted) -> Labelling:
