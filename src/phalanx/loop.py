@@ -210,7 +210,7 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
-    if config.aggregate.anchors != before.aggregate.anchors:
+    if (config.aggregate.anchors, config.share) != (before.aggregate.anchors, before.share):
         ledger.put("config", config.model_dump_json())
     if config.iterations == before.iterations or not length_of(config):
         return

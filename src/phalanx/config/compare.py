@@ -17,6 +17,7 @@ RESUME_FREE = (
     "pool.members.*.gpus",
     "budget",
     "search.calls",
+    "share",
     "endpoints.*.url",
     "endpoints.*.key",
     "endpoints.*.max_concurrency",

@@ -41,6 +41,7 @@ PATH_KEYS = (
     ("self_rewarding", "template"),
     ("self_rewarding", "judge_seed"),
     ("preference_file", "source"),
+    ("share", "sources", "*"),
     ("evaluate", "tasks", "*", "source"),
     ("evaluate", "tasks", "*", "baseline"),
     ("evaluate", "tasks", "*", "difficulty"),

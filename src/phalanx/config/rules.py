@@ -28,6 +28,7 @@ from phalanx.config.rules_moaa import (
 )
 from phalanx.config.rules_rivals import check_rival
 from phalanx.config.rules_served import check_served
+from phalanx.config.rules_sharing import check_sharing
 from phalanx.config.rules_tasks import check_tasks
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
@@ -90,6 +91,7 @@ def check(
             _tasks(config),
             check_tasks(config, purpose),
             check_devices(config, machine, here=gpus is None),
+            check_sharing(config, complete),
         )
     )
 

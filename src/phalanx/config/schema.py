@@ -47,6 +47,7 @@ from phalanx.config.schema_rivals import (
     SpinSettings,
     SppoSettings,
 )
+from phalanx.config.schema_sharing import ShareSettings
 
 __all__ = [
     "AggregateSettings", "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings",
@@ -478,6 +479,7 @@ class Config(Section):
     evaluate: EvaluateSettings = EvaluateSettings()
     search: SearchSettings = SearchSettings()
     resources: ResourceSettings = ResourceSettings()
+    share: ShareSettings = ShareSettings()
 
     @property
     def pair_section(self) -> Literal["sft", "train"]:

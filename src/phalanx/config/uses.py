@@ -23,10 +23,10 @@ ANSWERING = (*TOGETHER, "mixture")
 
 ALL_RUNS = frozenset(
     {"seed", "method", "iterations", "output", "pool", "endpoints", "budget", "vllm",
-     "evaluate", "resources", "search", "instructions"}
+     "evaluate", "resources", "search", "share", "instructions"}
 )  # fmt: skip
-"""Settings that say something in every run (``search`` is for another command; of ``instructions``
-see :func:`ignored`)."""
+"""Settings that say something in every run (``search`` and ``share`` are for other
+commands; of ``instructions`` see :func:`ignored`)."""
 
 _COLLECTIVES = frozenset({"mixture", "debate", "council", "best_of_n"})
 
