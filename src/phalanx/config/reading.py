@@ -6,8 +6,10 @@ never an object. Keys given twice are refused, all of them in one message.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -57,6 +59,12 @@ def _absent(path: FilePath, name: str) -> str:
 
 def read_text(text: str, name: str) -> Source:
     """The same for text in memory."""
+    source = _read_text(text, name)
+    return Source(copy.deepcopy(source.data), dict(source.places))
+
+
+@lru_cache(maxsize=64)  # presets, and the configurations of a comparison, are read again and again
+def _read_text(text: str, name: str) -> Source:
     try:
         node = _yaml().compose(text)
         places, faults = _places(node, name)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -61,10 +62,8 @@ _RULE_KEYS = {
 
 
 def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
-    """Read ``script:default`` or ``script:PATH``. Raises ConfigError that lists every fault."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
+    """Read ``script:default`` or ``script:PATH``: not to be changed, since whoever reads the same
+    text has the same object. Raises ConfigError that lists every fault."""
     name = source.removeprefix(PREFIX)
     path = resources.files("phalanx.engines") / "scripts" / f"{name}.yaml"
     if not path.is_file():
@@ -72,12 +71,24 @@ def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
     if not path.is_file():
         raise ConfigError(f"script {name!r} is neither a file nor one that ships: default")
     try:
-        script = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise ConfigError(f"is not YAML: {error}", where=str(path)) from None
+    return _read_script(text, str(path))
+
+
+@lru_cache(maxsize=64)  # a plan reads the script of every member, and a comparison plans often
+def _read_script(text: str, where: str) -> dict[str, list[dict[str, Any]]]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        script = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise ConfigError(f"is not YAML: {error}", where=where) from None
     lists = isinstance(script, dict) and all(isinstance(r, list) for r in script.values())
     if not lists or not set(script) <= set(_KINDS):
-        raise ConfigError(f"expected lists of rules under {', '.join(_KINDS)}", where=str(path))
+        raise ConfigError(f"expected lists of rules under {', '.join(_KINDS)}", where=where)
     faults = []
     for kind, rules in script.items():
         faults += [
@@ -87,7 +98,7 @@ def load_script(source: str) -> dict[str, list[dict[str, Any]]]:
             if fault
         ]
     if faults:
-        raise ConfigError(faults, where=str(path))
+        raise ConfigError(faults, where=where)
     return script
 
 
