@@ -64,26 +64,27 @@ def ids(asked: Asked) -> list[str]:
     return [request.id for request in asked.requests]
 
 
-def real_run(folder: Path, method: str, **sections: Any) -> tuple[dict[str, list[dict]], dict]:
-    """A run on the embedded model: rows by member's name, and the facts of the ledger."""
+SYSTEMS = {"ada": "", "bob": "You are brief.", "cora": "Count."}
+
+
+def real_run(
+    folder: Path, method: str, names: Sequence[str] = tuple(SYSTEMS), **sections: Any
+) -> tuple[dict[str, list[dict]], dict]:
+    """A run on the embedded model: rows by member's name, and the facts of the ledger.
+
+    One item and few tokens: every one of them is a pass through the model.
+    """
     source = folder / "sums.jsonl"
-    source.write_text(
-        '{"id": "a", "instruction": "What is 2 plus 3?", "answer": "5"}\n'
-        '{"id": "b", "instruction": "What is 4 plus 4?", "answer": "8"}\n',
-        encoding="utf-8",
-    )
+    row = '{"id": "a", "instruction": "What is 2 plus 3?", "answer": "5"}\n'
+    source.write_text(row, encoding="utf-8")
     task = {"name": "sums", "source": str(source), "match": "number"}
     settings = {
         "pool": {
             "base": "builtin:smollm2-135m",
-            "members": [
-                {"name": "ada"},
-                {"name": "bob", "system": "You are brief."},
-                {"name": "cora", "system": "You count on your fingers."},
-            ],
+            "members": [{"name": name, "system": SYSTEMS[name]} for name in names],
         },
         "method": method,
-        "evaluate": {"tasks": [task], "dev_share": 0.5, "max_new_tokens": 10},
+        "evaluate": {"tasks": [task], "dev_share": 0.0, "max_new_tokens": 4},
         "resources": {"threads": 1},
         **sections,
     }
@@ -94,5 +95,5 @@ def real_run(folder: Path, method: str, **sections: Any) -> tuple[dict[str, list
             rows.setdefault(row["member"], []).append(row)
         facts = {row["key"]: row["value"] for row in ledger.query("SELECT * FROM run")}
         assert not ledger.count("trainings")
-    assert all(len(mine) == 2 for mine in rows.values())
+    assert all(len(mine) == 1 for mine in rows.values())
     return rows, facts

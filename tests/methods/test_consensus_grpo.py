@@ -223,10 +223,8 @@ def test_a_learner_without_labels_stays_as_it_was_and_is_told_why(tmp_path):
 def test_one_step_on_the_embedded_model(tmp_path):
     """Two members with other system prompts learn from groups of short answers."""
     source = tmp_path / "sums.jsonl"
-    source.write_text(
-        '{"id": "a", "instruction": "What is 2 plus 3? Answer with a number."}\n'
-        '{"id": "b", "instruction": "What is 4 plus 4? Answer with a number."}\n'
-    )
+    row = '{"id": "a", "instruction": "What is 4 plus 4? Answer with a number."}\n'
+    source.write_text(row)
     settings = {
         "pool": {
             "base": "builtin:smollm2-135m",
@@ -245,7 +243,7 @@ def test_one_step_on_the_embedded_model(tmp_path):
     }
     folder = align(Config.model_validate(settings), tmp_path / "run")
     with Ledger(run_ledger_path(folder)) as ledger:
-        assert ledger.count("responses", "status = 'done'") == 2 * 2 * 4
+        assert ledger.count("responses", "status = 'done'") == 2 * 4
         kept = {
             name: sum(not row.drop for row in ledger.demonstrations(1, name))
             for name in ("ada", "bob")

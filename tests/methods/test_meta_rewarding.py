@@ -271,10 +271,10 @@ def test_one_step_on_the_embedded_model(tmp_path):
         "pool": {"base": "builtin:smollm2-135m", "members": [{"name": "ada"}]},
         "instructions": {"source": str(source)},
         "meta_rewarding": {
-            "samples": 3,
+            "samples": 2,
             "judgments": 2,
-            "sample": {"max_new_tokens": 8},
-            "judge": {"max_new_tokens": 12},
+            "sample": {"max_new_tokens": 4},
+            "judge": {"max_new_tokens": 4},
         },
         "judge": {"max_unreadable": 1.0},
         "pairs": {"truncated": "allow"},
@@ -287,8 +287,8 @@ def test_one_step_on_the_embedded_model(tmp_path):
         rows = ledger.query("SELECT dropped FROM pairs")
         version = ledger.members(1)[0].version
         assert ledger.count("responses", "status = 'failed'") == 0
-    assert metrics["num_samples"] == 3
-    assert metrics["scores.asked"] == 2 * 3
+    assert metrics["num_samples"] == 2
+    assert metrics["scores.asked"] == 2 * 2
     kept = sum(not row["dropped"] for row in rows)
     assert metrics["num_pairs"] == kept
     assert kept or {row["dropped"] for row in rows} <= {"unscored", "tie"}

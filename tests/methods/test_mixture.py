@@ -81,7 +81,7 @@ def test_asked_again_it_is_the_same():
 @pytest.mark.real
 def test_a_run_on_the_embedded_model(tmp_path):
     settings = {"proposers": ["ada", "bob"], "aggregator": "cora", "layers": 2,
-                "propose": {"max_new_tokens": 10}}  # fmt: skip
+                "propose": {"max_new_tokens": 4}}  # fmt: skip
     rows, facts = real_run(tmp_path, "mixture", mixture=settings)
     assert set(rows) == {"ada", "bob", "cora", "mixture"}
-    assert '"answers":4' in facts["together:0:mixture"]
+    assert '"answers":2' in facts["together:0:mixture"]

@@ -308,23 +308,20 @@ def test_the_smoke_configuration_runs(tmp_path):
 def test_one_step_on_the_embedded_model(tmp_path):
     """Twins of one base that answer greedily agree: the generator learns, the critic too."""
     source = tmp_path / "sums.jsonl"
-    source.write_text(
-        '{"id": "a", "instruction": "What is 2 plus 3? Answer with a number."}\n'
-        '{"id": "b", "instruction": "Say only the number 7."}\n'
-    )
+    source.write_text('{"id": "b", "instruction": "Say only the number 7."}\n')
     settings = {
         "pool": {"base": "builtin:smollm2-135m", "members": [{"name": "ada"}, {"name": "bob"}]},
         "method": "multiagent",
         "iterations": 1,
         "instructions": {"source": str(source)},
         "multiagent": {"truncated": "allow", "match": "number"},
-        "debate": {"sample": {"max_new_tokens": 12, "temperature": 0.0}},
+        "debate": {"sample": {"max_new_tokens": 8, "temperature": 0.0}},
         "sft": {"lora": {"rank": 4}},
         "resources": {"threads": 1},
     }
     folder = align(Config.model_validate(settings), tmp_path / "run")
     with Ledger(run_ledger_path(folder)) as ledger:
-        assert ledger.count("responses", "status = 'done'") == 2 * 2 * 2
+        assert ledger.count("responses", "status = 'done'") == 2 * 2
         kept = {
             name: sum(not row.drop for row in ledger.demonstrations(1, builder))
             for name, builder in (("ada", "generator.ada"), ("bob", "critic.bob"))

@@ -123,8 +123,8 @@ def test_a_clear_majority_wins_whatever_the_order(texts, random):
 
 @pytest.mark.real
 def test_a_run_on_the_embedded_model(tmp_path):
-    settings = {"member": "ada", "samples": 3, "sample": {"max_new_tokens": 10}}
+    settings = {"member": "ada", "samples": 3, "sample": {"max_new_tokens": 4}}
     rows, facts = real_run(tmp_path, "self_consistency", self_consistency=settings)
     assert set(rows) == {"ada", "bob", "cora", "self_consistency"}
-    assert '"answers":6' in facts["together:0:self_consistency"]
+    assert '"answers":3' in facts["together:0:self_consistency"]
     assert facts["finished"]

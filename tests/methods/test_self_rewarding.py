@@ -378,14 +378,12 @@ def test_one_step_on_the_embedded_model(tmp_path):
             "response": f"Score: {score}",
         }
         for what in ("a prime", "a river")
-        for answer, score in (("No.", 0), ("The sun is a star.", 2), ("Here is one.", 4))
+        for answer, score in (("No.", 0), ("Here is one.", 4))
     ]
     seed = tmp_path / "judging.jsonl"
     seed.write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = tmp_path / "items.jsonl"
-    source.write_text(
-        '{"id": "a", "instruction": "Name a tree."}\n{"id": "b", "instruction": "Name a bird."}\n'
-    )
+    source.write_text('{"id": "a", "instruction": "Name a tree."}\n')
     settings = {
         "method": "self_rewarding",
         "iterations": 2,
@@ -394,13 +392,13 @@ def test_one_step_on_the_embedded_model(tmp_path):
         "self_rewarding": {
             "samples": 3,
             "judgments": 2,
-            "sample": {"max_new_tokens": 8, "temperature": 1.0},
-            "judge": {"max_new_tokens": 8, "temperature": 1.0},
+            "sample": {"max_new_tokens": 4, "temperature": 1.0},
+            "judge": {"max_new_tokens": 6, "temperature": 1.0},
             "template": str(rubric),
             "judge_seed": str(seed),
         },
         "pairs": {"truncated": "allow"},
-        "sft": {"learning_rate": 3e-3, "epochs": 4, "batch_size": 6, "lora": {"rank": 4}},
+        "sft": {"learning_rate": 3e-3, "epochs": 4, "batch_size": 4, "lora": {"rank": 4}},
         "train": {"learning_rate": 1e-4, "lora": {"rank": 4}},
         "resources": {"threads": 1},
     }

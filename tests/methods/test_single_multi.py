@@ -207,10 +207,7 @@ def test_the_smoke_configuration_runs(tmp_path):
 def test_one_step_on_the_embedded_model(tmp_path):
     """Two members with other system prompts debate, and learn the same rows."""
     source = tmp_path / "sums.jsonl"
-    source.write_text(
-        '{"id": "a", "instruction": "What is 2 plus 3? Answer with a number."}\n'
-        '{"id": "b", "instruction": "Say only the number 7."}\n'
-    )
+    source.write_text('{"id": "b", "instruction": "Say only the number 7."}\n')
     settings = {
         "pool": {
             "base": "builtin:smollm2-135m",
@@ -220,13 +217,13 @@ def test_one_step_on_the_embedded_model(tmp_path):
         "iterations": 1,
         "instructions": {"source": str(source)},
         "single_multi": {"match": "exact", "truncated": "allow"},
-        "debate": {"sample": {"max_new_tokens": 12}},
+        "debate": {"sample": {"max_new_tokens": 8}},
         "sft": {"lora": {"rank": 4}},
         "resources": {"threads": 1},
     }
     folder = align(Config.model_validate(settings), tmp_path / "run")
     with Ledger(run_ledger_path(folder)) as ledger:
-        assert ledger.count("responses", "status = 'done'") == 2 * 2 * 2
+        assert ledger.count("responses", "status = 'done'") == 2 * 2
         rows = [row for row in ledger.demonstrations(1, "collective") if not row.drop]
         trained = ledger.query("SELECT member, num_examples FROM trainings WHERE iteration = 1")
         versions = {member.name: member.version for member in ledger.members(1)}
