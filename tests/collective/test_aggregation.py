@@ -215,3 +215,69 @@ def test_judges_known_to_be_no_better_than_a_coin_decide_nothing():
     assert judged(mine, rule="one_coin", reliability={"j1": 0.4, "j2": 0.5}).status == "no_quorum"
     one = judged(mine, rule="one_coin", reliability={"j1": 0.9, "j2": 0.6})
     assert one.winner == "left"
+
+
+VOTES = st.integers(1, 8).flatmap(
+    lambda judges: st.lists(
+        st.lists(st.sampled_from([-1, 0, 1]), min_size=judges, max_size=judges),
+        min_size=1,
+        max_size=25,
+    )
+)
+
+
+@given(VOTES, st.data())
+def test_known_duels_are_truth_and_where_all_are_known_reliability_is_counted(rows, data):
+    votes_DJ = np.array(rows, dtype=float)
+    known_D = np.array(data.draw(st.lists(
+        st.sampled_from([-1, 1]), min_size=len(rows), max_size=len(rows))))  # fmt: skip
+    reliability_J, prob_left_D = one_coin_reliability(votes_DJ, known_D=known_D)
+    assert prob_left_D.tolist() == (known_D > 0).tolist()
+    right_J = (votes_DJ * known_D[:, None] > 0).sum(axis=0)
+    given_J = (votes_DJ != 0).sum(axis=0)
+    assert reliability_J == pytest.approx((right_J + 1.4) / (given_J + 2))
+
+
+@given(VOTES)
+def test_without_a_known_duel_nothing_changes(rows):
+    votes_DJ = np.array(rows, dtype=float)
+    plain = one_coin_reliability(votes_DJ)
+    anchored = one_coin_reliability(votes_DJ, known_D=np.zeros(len(rows)))
+    for ours, theirs in zip(anchored, plain, strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+@given(VOTES, st.data())
+def test_left_and_right_mean_nothing_to_known_duels(rows, data):
+    """Swapping the sides of every duel, known ones too, swaps what is left and changes no judge."""
+    votes_DJ = np.array(rows, dtype=float)
+    known_D = np.array(data.draw(st.lists(
+        st.sampled_from([-1, 0, 1]), min_size=len(rows), max_size=len(rows))))  # fmt: skip
+    reliability_J, prob_left_D = one_coin_reliability(votes_DJ, known_D=known_D)
+    turned_J, turned_D = one_coin_reliability(-votes_DJ, known_D=-known_D)
+    assert turned_J == pytest.approx(reliability_J, abs=1e-6)
+    assert turned_D == pytest.approx(1 - prob_left_D, abs=1e-6)
+
+
+def test_anchors_see_through_judges_who_err_together():
+    """Three of five judges say the same wrong thing; twenty duels that people decided tell."""
+    rng = np.random.default_rng(5)
+    truth_D = rng.choice([-1, 1], 200)
+    together_D = np.where(rng.random(200) < 0.35, truth_D, -truth_D)
+    right = [np.where(rng.random(200) < 0.85, truth_D, -truth_D) for _ in range(2)]
+    signs = dict(zip("abcde", [together_D] * 3 + right, strict=True))
+    duels = [Duel(f"d{n}", DUEL.instruction, "x", "y") for n in range(200)]
+    every = [
+        judgment(judge, float(sign > 0), float(sign < 0), f"d{n}")
+        for judge, sign_D in signs.items()
+        for n, sign in enumerate(sign_D)
+    ]
+    earlier = [one for one in every if int(one.duel_id[1:]) < 20]
+    now = [one for one in every if int(one.duel_id[1:]) >= 20]
+    anchors = [(one, "left" if truth_D[int(one.duel_id[1:])] > 0 else "right") for one in earlier]
+    misled = estimate_reliability(duels[20:], now, list("abcde"))
+    assert min(misled[name] for name in "abc") > max(misled[name] for name in "de")
+    seen = estimate_reliability(duels[20:], now, list("abcdef"), [*anchors, (
+        judgment("gone", 1, 0, "d3"), "left")])  # fmt: skip
+    assert seen.keys() == set("abcdef")
+    assert max(seen[name] for name in "abc") < 0.5 < min(seen[name] for name in "de")

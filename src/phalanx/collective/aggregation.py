@@ -86,8 +86,10 @@ def one_coin_reliability(
     started from the majority, with a Beta prior on the reliabilities: without its pull a few
     judges who agree by accident are believed absolutely, and with few votes nothing else holds
     the estimate. ``known_D`` has 1 or -1 for duels whose better side is known (left, right) and 0
-    for the others: those are truth in every round. crowd-kit's OneCoinDawidSkene is the same model
-    without a prior and without known duels; the tests compare the two.
+    for the others: those are truth in every round, and what judges said of them, not the majority,
+    is the start, for judges who are wrong together are a majority that explains itself.
+    crowd-kit's OneCoinDawidSkene is the same model without a prior and without known duels; the
+    tests compare the two.
 
     Returns (reliability_J in (0, 1), prob_left_D). Duels without votes have 0.5.
     """
@@ -103,17 +105,25 @@ def one_coin_reliability(
     num_left_D = np.bincount(duel_V, weights=vote_V > 0, minlength=num_duels)
     prob_left_D = np.where(num_votes_D > 0, num_left_D / np.maximum(num_votes_D, 1), 0.5)
     truth_D = np.zeros(num_duels) if known_D is None else np.asarray(known_D, dtype=float)
-    prob_left_D = np.where(truth_D != 0, truth_D > 0, prob_left_D)
     alpha, beta = prior
     reliability_J = np.full(num_judges, alpha / (alpha + beta))
+
+    def weighed(trusted_J: np.ndarray) -> np.ndarray:
+        log_odds_J = np.log(trusted_J) - np.log1p(-trusted_J)
+        weighed_V = vote_V * log_odds_J[judge_V]
+        log_odds_D = np.bincount(duel_V, weights=weighed_V, minlength=num_duels)
+        return np.where(truth_D != 0, truth_D > 0, 1 / (1 + np.exp(-log_odds_D)))
+
+    if truth_D.any():
+        told_V = truth_D[duel_V]
+        right_J = np.bincount(judge_V, weights=vote_V * told_V > 0, minlength=num_judges)
+        told_J = np.bincount(judge_V, weights=told_V != 0, minlength=num_judges)
+        prob_left_D = weighed((right_J + alpha) / (told_J + alpha + beta))
     for _ in range(max_rounds):
         right_V = np.where(vote_V > 0, prob_left_D[duel_V], 1 - prob_left_D[duel_V])
         right_J = np.bincount(judge_V, weights=right_V, minlength=num_judges)
         updated_J = (right_J + alpha) / (num_votes_J + alpha + beta)
-        log_odds_J = np.log(updated_J) - np.log1p(-updated_J)
-        weighed_V = vote_V * log_odds_J[judge_V]
-        log_odds_D = np.bincount(duel_V, weights=weighed_V, minlength=num_duels)
-        prob_left_D = np.where(truth_D != 0, truth_D > 0, 1 / (1 + np.exp(-log_odds_D)))
+        prob_left_D = weighed(updated_J)
         moved = float(np.max(np.abs(updated_J - reliability_J), initial=0.0))
         reliability_J = updated_J
         if moved < tolerance:
