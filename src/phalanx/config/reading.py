@@ -66,9 +66,10 @@ def read_text(text: str, name: str) -> Source:
 @lru_cache(maxsize=64)  # presets, and the configurations of a comparison, are read again and again
 def _read_text(text: str, name: str) -> Source:
     try:
-        node = _yaml().compose(text)
+        yaml = _yaml()
+        node = yaml.compose(text)
         places, faults = _places(node, name)
-        data = _yaml().load(text)
+        data = None if node is None else yaml.constructor.construct_document(node)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
