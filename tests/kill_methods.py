@@ -19,6 +19,7 @@ from phalanx.config import load
 from phalanx.engines.scripted import ScriptedEngine
 from phalanx.ledger import Ledger
 from phalanx.loop import align
+from phalanx.plan import require
 from phalanx.types import Request, Response
 from tests.kill_driver import contents, differing, finish, start
 
@@ -48,6 +49,7 @@ def main() -> None:
     found = {}
     for path in map(Path, sys.argv[3:]):
         config = load(path)
+        require(config)  # what it reads is read once, here, and not in each of the processes
         whole, cut = folder / path.stem / "whole", folder / path.stem / "cut"
         finish(start(align, config, whole))
         expected = contents(whole)
