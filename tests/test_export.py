@@ -38,7 +38,7 @@ def test_preferences_are_the_kept_pairs(ledger, tmp_path):
     assert 0 < count == len(rows) == len(kept) < ledger.count("pairs")
     assert list(rows[0]) == [
         "prompt", "chosen", "rejected", "margin", "weight", "chosen_member", "rejected_member",
-        "iteration", "instruction_id",
+        "iteration", "instruction_id", "domain", "chosen_truncated", "rejected_truncated",
     ]  # fmt: skip
     texts = {row["id"]: row["text"] for row in ledger.query("SELECT id, text FROM instructions")}
     for row, pair in zip(rows, kept, strict=True):
@@ -46,6 +46,9 @@ def test_preferences_are_the_kept_pairs(ledger, tmp_path):
         assert (row["chosen"], row["rejected"]) == (pair["chosen"], pair["rejected"])
         assert (row["margin"], row["iteration"]) == (pair["margin"], pair["iteration"])
         assert row["chosen_member"] != row["rejected_member"]
+        assert (row["chosen_truncated"], row["rejected_truncated"]) == (
+            bool(pair["chosen_truncated"]), bool(pair["rejected_truncated"]),
+        )  # fmt: skip
     assert any(fixture_run.HOSTILE in row["rejected"] for row in rows), "texts are kept as they are"
 
 
@@ -173,16 +176,16 @@ def test_trl_tokenises_both_forms(ledger, tmp_path, conversational):
 
 
 def test_unknown_kinds_and_formats_name_the_closest(ledger, tmp_path):
-    with pytest.raises(ConfigError, match=r"demonstrations, judgments.*did you mean 'preferences'"):
+    with pytest.raises(ConfigError, match=r"demonstrations, prompts, judgments.*did you mean 'preferences'"):
         export(ledger, "preference", out=tmp_path / "x")
     with pytest.raises(ConfigError, match="did you mean 'preferences'"):
         export(ledger, "pairs", out=tmp_path / "x")
-    with pytest.raises(ConfigError, match=r"known: jsonl, parquet, datasets; did you mean 'jso"):
+    with pytest.raises(ConfigError, match=r"known: jsonl, parquet, datasets, .*verl; did you mean 'jso"):
         export(ledger, "judgments", out=tmp_path / "x", format="json")
     with pytest.raises(ConfigError, match="known: ") as caught:
         export(ledger, "zzz", out=tmp_path / "x")
     assert "did you mean" not in str(caught.value)
-    with pytest.raises(ConfigError, match="demonstrations can be conversational"):
+    with pytest.raises(ConfigError, match="prompts can be conversational"):
         export(ledger, "judgments", out=tmp_path / "x", conversational=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -216,7 +219,7 @@ def test_what_was_there_is_replaced_whole_or_kept(ledger, tmp_path, monkeypatch)
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setitem(export.__globals__["_WRITERS"], "jsonl", dies)
+        patch.setitem(export.__globals__["WRITERS"], "jsonl", dies)
         with pytest.raises(OSError, match="disk full"):
             export(ledger, "preferences", out=out)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("p.jsonl", "old")]

@@ -56,6 +56,10 @@ class BudgetError(PhalanxError):
     exit_code = 3
 
 
+class HubError(PhalanxError):
+    """The Hugging Face Hub cannot be reached, or refuses; the message says what stands there."""
+
+
 class Interrupted(PhalanxError):
     """Ctrl-C: the batch in hand was finished and written; the same command goes on."""
 

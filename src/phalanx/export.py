@@ -1,8 +1,9 @@
 """Rows of a run for other tools: JSONL, Parquet or a ``datasets`` folder.
 
 ``preferences`` has TRL's columns (prompt, chosen, rejected), ``demonstrations`` those of
-supervised fine-tuning (prompt, completion), each as text or as conversations, with where every row
-came from. A file appears whole or not at all.
+supervised fine-tuning (prompt, completion), ``prompts`` those of reinforcement learning (prompt),
+each as text or as conversations, with where every row came from. A file appears whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.config.uses import USES
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
-from phalanx.export_kinds import KINDS, Kind, with_history, without_history
+from phalanx.export_kinds import ASKED, KINDS, Kind, with_history, without_history
 from phalanx.ledger import Ledger
 from phalanx.placing import placed
 from phalanx.sources import WHOLE
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMATS = ("jsonl", "parquet", "datasets")
+TOOLS = ("axolotl", "llama-factory", "openrlhf", "verl")
+"""Trainers whose own forms :mod:`phalanx.handing.tools` writes."""
 TRAINING = {
     "preferences": ("prompt", "chosen", "rejected"),
     "demonstrations": ("prompt", "completion"),
+    "prompts": ("prompt",),
 }
 """Kinds that other trainers read, and their columns that can be conversations."""
 ANSWERS = ("alpaca-eval", "arena-hard")
@@ -47,15 +51,15 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one kind, in the order of the run; none is no error here.
 
-    ``conversational`` turns the texts of ``preferences`` and ``demonstrations`` into lists of
-    {role, content}; ``builder`` keeps the demonstrations of one builder ("mixture", "random", ...).
+    ``conversational`` turns the texts of :data:`TRAINING` into lists of {role, content};
+    ``builder`` keeps the demonstrations of one builder ("mixture", "random", ...).
     Raises ConfigError, before the first row, for an unknown kind or builder, and for prompts of
     several turns that are to be text.
     """
     kind = _kind(what)
     if conversational and what not in TRAINING:
         raise ConfigError(
-            f"only {' and '.join(TRAINING)} can be conversational, got {what!r}; leave "
+            f"only {', '.join(TRAINING)} can be conversational, got {what!r}; leave "
             "--conversational out"
         )
     where, values = _narrowed(ledger, what, iteration, builder)
@@ -82,20 +86,35 @@ def export(
     LedgerError where there is nothing to write, saying why.
     """
     if format not in FORMATS:
-        raise ConfigError(_unknown("format", format, FORMATS))
+        raise ConfigError(_unknown("format", format, (*FORMATS, *TOOLS)))
+    rows = some_rows(
+        ledger, what, conversational=conversational, iteration=iteration, builder=builder
+    )
+    out = Path(out)
+    _check_place(ledger, out, format)
+    columns: dict[str, Any] = dict(_kind(what).columns)
+    if conversational:
+        columns |= dict.fromkeys(TRAINING[what], "messages")
+    with placed(out) as place:
+        return WRITERS[format](place, rows, columns)
+
+
+def some_rows(
+    ledger: Ledger,
+    what: str,
+    *,
+    conversational: bool = False,
+    iteration: int | None = None,
+    builder: str | None = None,
+) -> Iterator[dict[str, Any]]:
+    """:func:`rows_of`, and LedgerError, saying why, where there are none."""
     rows = rows_of(
         ledger, what, conversational=conversational, iteration=iteration, builder=builder
     )
     first = next(rows, None)
     if first is None:
         raise LedgerError(f"nothing to export: {_why_empty(ledger, what, iteration, builder)}")
-    out = Path(out)
-    _check_place(ledger, out, format)
-    columns = dict(_kind(what).columns)
-    if conversational:
-        columns |= dict.fromkeys(TRAINING[what], "messages")
-    with placed(out) as place:
-        return _WRITERS[format](place, itertools.chain([first], rows), columns)
+    return itertools.chain([first], rows)
 
 
 def _narrowed(
@@ -122,12 +141,14 @@ def _narrowed(
 def _refuse_turns(ledger: Ledger, what: str, where: str, values: Sequence[Any]) -> None:
     """Earlier turns have no place in a prompt that is one text."""
     table, longer = "demonstrations p", "p.history != '[]'"
-    if what == "preferences":
-        table = "pairs p JOIN instructions i ON i.id = p.instruction"
+    if what != "demonstrations":
+        table = "pairs p" if what == "preferences" else f"({ASKED}) p"
+        table += " JOIN instructions i ON i.id = p.instruction"
         longer = f"instr(i.flags, '\"{WHOLE}\"') > 0"
+    kept = "1" if what == "prompts" else "p.dropped = ''"
     query = (
         f"SELECT count(*) AS every, coalesce(sum({longer}), 0) AS longer "
-        f"FROM {table} WHERE p.dropped = '' AND {where}"
+        f"FROM {table} WHERE {kept} AND {where}"
     )
     (counts,) = ledger.query(query, values)
     if counts["longer"]:
@@ -188,6 +209,8 @@ def _why_empty(ledger: Ledger, what: str, iteration: int | None, builder: str | 
         which = "no iteration has" if iteration is None else f"iteration {iteration} has not"
         work = "duels" if method == "sparta" and what != "demonstrations" else "answers"
         return f"{which} finished its {work} yet; continue the run, then export again"
+    if what == "prompts":
+        return "nobody was asked an instruction there; look at the report"
     if what in TRAINING:
         return _why_none_trains(ledger, what, clause, values, builder)
     if what == "judgments":
@@ -229,7 +252,7 @@ def _check_place(ledger: Ledger, out: Path, format: str) -> None:
         raise ConfigError(f"{out} holds something other than a data set; choose another folder")
 
 
-def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -238,7 +261,7 @@ def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, 
     return count
 
 
-def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:
     count, schema = 0, _schema(columns)
     from pyarrow import Table
     from pyarrow.parquet import ParquetWriter
@@ -250,7 +273,7 @@ def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str
     return count
 
 
-def _write_datasets(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, str]) -> int:
+def _write_datasets(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:
     schema = _schema(columns)
     from pyarrow import Table
 
@@ -279,7 +302,8 @@ def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield batch
 
 
-def _schema(columns: dict[str, str]) -> pyarrow.Schema:
+def _schema(columns: dict[str, Any]) -> pyarrow.Schema:
+    """``columns``: the type of each by its word, or a dictionary of such words for a record."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -293,7 +317,12 @@ def _schema(columns: dict[str, str]) -> pyarrow.Schema:
         "int64": pa.int64(),
         "bool": pa.bool_(),
     }
-    return pa.schema([(name, types[kind]) for name, kind in columns.items()])
+    records = {
+        name: pa.struct([(part, types[kind]) for part, kind in parts.items()])
+        for name, parts in columns.items()
+        if isinstance(parts, dict)
+    }
+    return pa.schema([(n, records[n] if n in records else types[columns[n]]) for n in columns])
 
 
-_WRITERS = {"jsonl": _write_jsonl, "parquet": _write_parquet, "datasets": _write_datasets}
+WRITERS = {"jsonl": _write_jsonl, "parquet": _write_parquet, "datasets": _write_datasets}

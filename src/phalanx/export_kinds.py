@@ -47,10 +47,23 @@ def with_history(row: dict[str, Any]) -> dict[str, Any]:
 
 def without_history(row: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in row.items() if name != "history"}
-    if "truncated" in kept:
-        kept["truncated"] = bool(kept["truncated"])
+    for name in kept.keys() & _FLAGS:
+        kept[name] = bool(kept[name])
     return kept
 
+
+_FLAGS = {"truncated", "chosen_truncated", "rejected_truncated"}
+
+
+# What members were asked, by the iteration that asked first. Pairs of members about anything else
+# than an instruction (a judge's own prompt) have no duel; a preference file's have no member.
+ASKED = (
+    "SELECT instruction, min(iteration) AS iteration FROM ("
+    "SELECT instruction, iteration FROM duels "
+    "UNION ALL SELECT instruction, iteration FROM demonstrations "
+    "UNION ALL SELECT instruction, iteration FROM pairs WHERE chosen_member = '') "
+    "GROUP BY instruction"
+)
 
 KINDS = {
     "preferences": Kind(
@@ -64,9 +77,13 @@ KINDS = {
             "rejected_member": "string",
             "iteration": "int64",
             "instruction_id": "string",
+            "domain": "string",
+            "chosen_truncated": "bool",
+            "rejected_truncated": "bool",
         },
         "SELECT i.text AS prompt, p.chosen, p.rejected, p.margin, p.weight, p.chosen_member, "
-        "p.rejected_member, p.iteration, p.instruction AS instruction_id, i.flags, i.later "
+        "p.rejected_member, p.iteration, p.instruction AS instruction_id, i.domain, "
+        "p.chosen_truncated, p.rejected_truncated, i.flags, i.later "
         "FROM pairs p "
         "JOIN instructions i ON i.id = p.instruction WHERE p.dropped = '' AND {where} "
         "ORDER BY p.iteration, p.id",
@@ -89,6 +106,19 @@ KINDS = {
         "FROM demonstrations p WHERE p.dropped = '' AND {where} "
         "ORDER BY p.iteration, p.builder, p.position",
         without_history,
+    ),
+    "prompts": Kind(
+        {
+            "prompt": "string",
+            "answer": "string",
+            "domain": "string",
+            "iteration": "int64",
+            "instruction_id": "string",
+        },
+        f"SELECT i.text AS prompt, i.answer, i.domain, p.iteration, i.id AS instruction_id, "
+        f"i.flags, i.later FROM ({ASKED}) p JOIN instructions i ON i.id = p.instruction "
+        "WHERE {where} ORDER BY p.iteration, i.id",
+        lambda row: without_history(with_history(row)),
     ),
     "judgments": Kind(
         {

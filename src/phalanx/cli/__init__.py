@@ -3,12 +3,13 @@
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
-``keeping`` packs runs, and ``labelling`` asks people.
+``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people.
 """
 
 from phalanx.cli import (
     asking,
     comparing,
+    handing,
     judging,
     keeping,
     labelling,
@@ -21,6 +22,6 @@ from phalanx.cli import (
 from phalanx.cli.base import app, main
 
 __all__ = [
-    "app", "asking", "comparing", "judging", "keeping", "labelling", "main", "measuring",
+    "app", "asking", "comparing", "handing", "judging", "keeping", "labelling", "main", "measuring",
     "methods", "reproducing", "runs", "search",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Verbs of runs: demo, init, check, run, recruit, status, report, export."""
+"""Verbs of runs: demo, init, check, run, recruit, status, report."""
 
 from __future__ import annotations
 
@@ -116,46 +116,6 @@ def report(
     from phalanx.api import open_run
 
     _show(open_run(folder), path)
-
-
-@app.command()
-def export(
-    folder: RunFolder,
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="preferences, demonstrations, judgments, responses, reputations, evaluations, "
-            "games, labels, alpaca-eval, arena-hard",
-        ),
-    ],
-    path: Annotated[Path, typer.Option("--out", help="The file, or the folder of a data set.")],
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", help="jsonl, parquet or datasets; default: by the name's ending"),
-    ] = None,
-    conversational: Annotated[
-        bool, typer.Option("--conversational", help="Lists of {role, content} instead of text.")
-    ] = False,
-    iteration: Annotated[int | None, typer.Option(help="This iteration only.")] = None,
-    builder: Annotated[
-        str | None,
-        typer.Option(help="Demonstrations of this builder only: mixture, random, teacher:NAME ..."),
-    ] = None,
-) -> None:
-    """Write a run's rows for other tools: pairs and demonstrations load into TRL as they are."""
-    from phalanx.api import open_run
-
-    by_ending = "parquet" if path.suffix == ".parquet" else "jsonl"
-    count = open_run(folder).export(
-        what,
-        path,
-        format=format_ or by_ending,
-        conversational=conversational,
-        iteration=iteration,
-        builder=builder,
-    )
-    out.print(f"Wrote {count} {what} to {path}", markup=False)
 
 
 def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quiet: bool) -> None:

@@ -158,14 +158,7 @@ class Weights:
         moments), so the bases in memory make room first.
         """
         with self._exclusive(member):
-            source = self._text(member).source
-            self.release()
-            if self.threads:
-                _torch().set_num_threads(self.threads)
-            model = _load_model(replace(member, dtype="float32"), source, self.device)
-            if member.adapter is not None:
-                folder = adapters.resolve_adapter(member.adapter, member.name)
-                model = adapters.merged(model, folder, member.name)
+            model = self._whole(member)
             model.requires_grad_(True)
             model.train()
             try:
@@ -173,6 +166,29 @@ class Weights:
             finally:
                 del model
                 free()
+
+    def merged(self, member: Member, dtype: str = "auto") -> PreTrainedModel:
+        """A model of the member's own, base + adapter: added in float32 and rounded once.
+
+        ``dtype`` auto is the precision in which the base is stored. Bases in memory make room.
+        """
+        with self._exclusive(member):
+            stored = getattr(read_files(member, self._text(member).source)[0], "dtype", None)
+            model = self._whole(member)
+            name = str(stored or "float32").removeprefix("torch.") if dtype == "auto" else dtype
+            return model.to(getattr(_torch(), name))
+
+    def _whole(self, member: Member) -> PreTrainedModel:
+        """The member's weights in float32, its adapter merged into them."""
+        source = self._text(member).source
+        self.release()
+        if self.threads:
+            _torch().set_num_threads(self.threads)
+        model = _load_model(replace(member, dtype="float32"), source, self.device)
+        if member.adapter is None:
+            return model
+        folder = adapters.resolve_adapter(member.adapter, member.name)
+        return adapters.merged(model, folder, member.name)
 
     def save(self, member: Member, model: PreTrainedModel, folder: Path) -> None:
         """Write a model that was made from the member's base, whole, to ``folder``."""
