@@ -28,6 +28,7 @@ from phalanx.packing import FORMAT, pack, unpack
 from phalanx.types import Member
 from tests.ledger.old import SMOKE, old_run
 from tests.scripts import command
+from tests.tiny import make_adapter, make_tiny
 
 
 @pytest.fixture(scope="module")
@@ -402,3 +403,47 @@ def test_who_is_killed_half_way_leaves_nothing_half_at_the_place(what, made, tmp
     assert not target.exists()
     (pack if what == "pack" else unpack)(source, target)
     assert target.exists()
+
+
+@pytest.mark.slow
+def test_a_run_with_weights_learns_on_at_its_new_place(tmp_path):
+    """Adapters of the pool and of the run are packed; the base is elsewhere on the new machine."""
+    home = tmp_path / "home"
+    base = make_tiny(home / "base", seed=1, template="chatml")
+    roles = {"ada": ["contest", "learn"], "bob": ["contest"], "cora": ["judge"]}
+    members = [
+        {
+            "name": name,
+            "adapter": str(make_adapter(base, home / "pool" / name, seed=len(name) + ord(name[0]))),
+            "roles": own,
+        }
+        for name, own in roles.items()
+    ]
+    settings = {
+        "seed": 3,
+        "pool": {"base": str(base), "members": members},
+        "instructions.source": "builtin:skills",
+        "match.duels": 4,
+        "answer.max_new_tokens": 6,
+        "pairs.truncated": "allow",
+        "pairs.keep": 1.0,
+        "train.epochs": 1,
+        "resources.threads": 1,
+        "judge.protocol": "likelihood",
+    }
+    align(load("preset:sparta-small", {**settings, "iterations": 1}), home / "run")
+    packed = pack(home / "run", tmp_path / "a.tar.gz")
+    assert packed.manifest.bases == [str(base)]
+    align(load("preset:sparta-small", {**settings, "iterations": 2}), home / "run")
+    with Ledger(run_ledger_path(home / "run")) as ledger:
+        stayed = ledger.contents()
+    home.rename(tmp_path / "gone")
+    here = tmp_path / "gone" / "base"
+    folder = unpack(packed.path, tmp_path / "new", bases={str(base): str(here)}).folder
+    align(load(folder / "config.yaml", ["iterations=2"]), folder)
+    with Ledger(run_ledger_path(folder)) as ledger:
+        moved = ledger.contents()
+        assert [member.version for member in ledger.members()] == [2, 0, 0]
+        assert all(Path(member.adapter).is_relative_to(folder) for member in ledger.members())
+    for table in ("responses", "outcomes", "pairs", "trainings", "states"):
+        assert moved[table] == stayed[table]

@@ -49,6 +49,7 @@ def unpack(
 ) -> None:
     """Open an archive as a run: `report`, `export`, `serve` and `run` work on it. Checks it all."""
     from phalanx.errors import ConfigError
+    from phalanx.methods import METHODS
     from phalanx.packing import unpack as unpack_run
 
     bases = {}
@@ -64,7 +65,7 @@ def unpack(
         _note(f"Not in the archive: {missing}")
     folder = opened.folder
     _say(f"Unpacked {folder}. Next: phalanx report {folder}")
-    if opened.manifest.method:
+    if opened.manifest.method in METHODS:
         _say(f"To go on: phalanx run {folder}/config.yaml --out {folder} iterations=N")
 
 

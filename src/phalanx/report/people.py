@@ -22,7 +22,7 @@ from phalanx.statistics.shares import wilson_of_share
 COUNCIL = "the council"
 EVERYBODY = "most people"
 """Stands for what most of the people say, where there are several."""
-_DRAWS = 1000
+_DRAWS = 500
 
 
 @dataclass(frozen=True, slots=True)
