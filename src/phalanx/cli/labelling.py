@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from phalanx.ledger import Ledger
 
 KEYS = {
-    "1": "first", "l": "first", "left": "first", "first": "first",
-    "2": "second", "r": "second", "right": "second", "second": "second",
+    "1": "first", "\x1b[d": "first", "l": "first", "left": "first", "first": "first",
+    "2": "second", "\x1b[c": "second", "r": "second", "right": "second", "second": "second",
     "t": "tie", "0": "tie", "tie": "tie",
     "s": "skip", "skip": "skip",
     "b": "back", "back": "back",
     "m": "more", "more": "more",
     "q": "quit", "quit": "quit",
 }  # fmt: skip
+# The two that are no letters are the arrows to the left and to the right.
 HELP = "1 the first is better, 2 the second, t tie, s skip, b back, m all of it, q quit"
 MAX_LINES = 16
 """Lines of one text on the screen; more are cut with a mark, and shown by ``m``."""
