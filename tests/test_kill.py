@@ -39,9 +39,9 @@ pool:
   members:
     - {{name: ada}}
     - {{name: bob, adapter: {adapter}}}
-    - {{name: cora, system: Answer shortly.}}
+    - {{name: cora, system: Answer shortly., roles: [contest, judge]}}
 instructions: {{source: builtin:skills}}
-match: {{duels: 12}}
+match: {{duels: 6}}
 answer: {{max_new_tokens: 8}}
 pairs: {{truncated: allow}}
 train: {{epochs: 1, max_length: 256}}

@@ -319,7 +319,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40)
 SMALL = st.floats(0, 1, exclude_min=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     system=TEXT,
     column=st.sampled_from(["no", "1e-6", "null", "~", "a: b", "# x", "'", '"', "- x", "é\n\nü "]),
