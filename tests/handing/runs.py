@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from phalanx.ledger import Ledger, run_ledger_path
@@ -74,7 +75,7 @@ def record(
     """A run of two iterations with all of it; ``config`` is the configuration's JSON."""
     with Ledger(run_ledger_path(folder), writable=True) as ledger:
         facts = {"method": "sparta", "num_iterations": "2", "phalanx_version": "0.1.0"}
-        facts["pool_order"] = f'["{members[0].name}", "{members[1].name}"]'
+        facts["pool_order"] = json.dumps([one.name for one in members])
         ledger.record_start(facts | ({"config": config} if config else {}), members, ASKED)
         asked = [one for one in ASKED if talk or not one.later]
         duels = tuple(Duel(f"u{one.id}", one, "ada", "bob") for one in asked)

@@ -107,8 +107,13 @@ def send(
 @contextmanager
 def clear_words(name: str, done: Sequence[str] = ()) -> Iterator[None]:
     """Failures of the Hub as HubError: what was refused, why, and what to do."""
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HTTPError,  # of the HTTP package that this version of huggingface_hub is built on
+        LocalEntryNotFoundError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
     try:
         yield
@@ -116,13 +121,20 @@ def clear_words(name: str, done: Sequence[str] = ()) -> Iterator[None]:
         raise HubError(f"there is no token for the Hugging Face Hub: {LOGIN}") from None
     except OfflineModeIsEnabled:
         raise HubError("HF_HUB_OFFLINE is set; unset it to reach the Hugging Face Hub") from None
+    except LocalEntryNotFoundError as error:  # a download that found nothing here, and not there
+        cause = error.__cause__
+        if isinstance(cause, HfHubHTTPError):
+            raise HubError(_refused(name, cause)) from None
+        raise HubError(_silent(name, cause or error)) from None
     except HfHubHTTPError as error:
         raise HubError(_refused(name, error) + _so_far(done)) from None
-    except (httpx.HTTPError, ConnectionError) as error:
-        words = (
-            f"the Hugging Face Hub did not answer about {name} ({type(error).__name__}: {error})"
-        )
-        raise HubError(f"{words}; look at the network{_so_far(done)}") from None
+    except (HTTPError, ConnectionError) as error:
+        raise HubError(_silent(name, error) + _so_far(done)) from None
+
+
+def _silent(name: str, error: BaseException) -> str:
+    why = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"the Hugging Face Hub did not answer about {name} ({why}); look at the network"
 
 
 def _refused(name: str, error: Any) -> str:

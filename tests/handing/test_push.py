@@ -1,0 +1,266 @@
+"""What arrives at the Hub, what does not, and a pool that starts from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import DatasetCard, ModelCard
+
+from phalanx.errors import ConfigError, HubError
+from phalanx.handing import push, write_parcel
+from phalanx.handing.hub import look, send
+from phalanx.handing.parcel import build
+from tests.handing.hub_server import READER
+from tests.handing.runs import SYSTEM
+
+REPO = "me/pool"
+
+
+def sent(hub, kind: str = "model") -> dict[str, bytes]:
+    return hub.repos[kind, REPO].files
+
+
+def test_everything_arrives_private_and_as_it_is_here(run, base, hub):
+    seen = []
+
+    def confirm(parcel, states) -> bool:
+        seen.append([(s.repository.kind, s.visibility(False)) for s in states])
+        assert not hub.repos, "nothing is sent before it was shown"
+        return True
+
+    addresses = push(run, REPO, confirm=confirm)
+    assert addresses == [f"{hub.url}/{REPO}", f"{hub.url}/datasets/{REPO}"]
+    assert seen == [[("model", "new, private"), ("dataset", "new, private")]]
+    assert {key: repo.private for key, repo in hub.repos.items()} == {
+        ("model", REPO): True, ("dataset", REPO): True,
+    }  # fmt: skip
+    model = sent(hub)
+    assert sorted(model) == [
+        "README.md", "ada/adapter_config.json", "ada/adapter_model.safetensors",
+        "bob/adapter_config.json", "bob/adapter_model.safetensors", "cora/adapter_config.json",
+        "cora/adapter_model.safetensors", "phalanx.json",
+    ]  # fmt: skip
+    for name in ("ada", "bob"):
+        own = run / "adapters" / "iteration-1" / name / "adapter_model.safetensors"
+        assert model[f"{name}/adapter_model.safetensors"] == own.read_bytes()
+        settings = json.loads(model[f"{name}/adapter_config.json"])
+        assert settings["base_model_name_or_path"] == base.name, "no place of this machine"
+    rows = [json.loads(line) for line in sent(hub, "dataset")["preferences.jsonl"].splitlines()]
+    assert len(rows) == 4
+    assert all(row["prompt"][-1]["role"] == "user" for row in rows)
+    everything = hub.everything()
+    for place in (str(base), str(run), "/data/of/mine", str(Path.home()) + "/"):
+        assert place.encode() not in everything, place
+    assert SYSTEM.encode() in everything, "not marked, and needed to use the member"
+
+
+def test_the_cards_are_valid_and_say_what_is_known(run, tmp_path):
+    parcel = write_parcel(run, REPO, tmp_path / "parcel")
+    model, rows = (one.folder for one in parcel.repositories)
+    text = (model / "README.md").read_text("utf-8")
+    card = ModelCard(text).data.to_dict()
+    assert card["license"] == "mit", "read from the base's own card"
+    assert (card["library_name"], card["pipeline_tag"]) == ("peft", "text-generation")
+    assert card["datasets"] == [REPO]
+    assert "base_model" not in card, "a folder here has no name there"
+    assert 'PeftModel.from_pretrained(base, "me/pool", subfolder="ada")' in text
+    assert "beta: 0.2" in text
+    assert "source: prompts.jsonl" in text, "a place loses all but its name"
+    text = (rows / "README.md").read_text("utf-8")
+    data = DatasetCard(text).data.to_dict()
+    assert [one["config_name"] for one in data["configs"]] == ["preferences", "demonstrations"]
+    assert "<script>" not in text.split("```")[0]
+    assert "\u202e" not in text
+    assert "\u0000" not in text
+    import datasets
+
+    for kind, count in (("preferences", 4), ("demonstrations", 4)):
+        loaded = datasets.load_dataset(
+            str(rows), kind, split="train", cache_dir=str(tmp_path / "cache")
+        )
+        assert len(loaded) == count
+    named = write_parcel(
+        run, REPO, tmp_path / "named", [f"share.bases={{tiny-base: org/tiny, {run}: org/x}}"]
+    )
+    assert named.repositories
+
+
+def test_scores_stand_in_the_card_with_their_intervals(tmp_path):
+    from phalanx.config.schema import Config
+    from phalanx.handing.cards import Sent, model_card
+    from phalanx.handing.private import Marks
+    from phalanx.ledger import Ledger, run_ledger_path
+    from phalanx.report.facts import gather
+    from tests.report import fixture_run
+
+    folder = fixture_run.build(tmp_path / "run", fixture_run.config(duels=24))
+    with Ledger(run_ledger_path(folder)) as ledger:
+        config = Config.model_validate(json.loads(ledger.get("config")))
+        ada = ledger.members()[0]
+        arguments = (ledger, config, Marks(ledger, config), [Sent(ada, "", False, ada)])
+        text = model_card(*arguments, where=REPO)
+        own = [c for c in gather(ledger).evaluation.changes if c.member == "ada"]
+        config = Config.model_validate(
+            {**config.model_dump(), "share": {"private": ["metrics", "config"]}}
+        )
+        hidden = model_card(
+            ledger, config, Marks(ledger, config), [Sent(ada, "", False, ada)], where=REPO
+        )
+    card = ModelCard(text).data
+    assert card.base_model == ["HuggingFaceTB/SmolLM2-135M-Instruct"]
+    assert len(card.eval_results) == len(own) > 1
+    by_domain = {one.dataset_name: one for one in card.eval_results}
+    for change in own:
+        name = change.domain or "all domains, each counting the same"
+        result = by_domain[name]
+        assert result.metric_value == round(change.after, 4)
+        low, high = result.metric_args["interval_95"]
+        assert low <= result.metric_value <= high
+        assert result.metric_args["items"] == change.n
+    assert ModelCard(hidden).data.eval_results is None
+    assert "The settings are not published." in hidden
+    assert "duels: 24" in text
+    assert "duels: 24" not in hidden
+
+
+def test_what_is_marked_private_does_not_leave(run, hub, tmp_path, monkeypatch):
+    secret = "sk-proj-" + "a1B2" * 8
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-mine-0123456789")
+    (tmp_path / "kept.txt").write_text("WHAT is,  a CAT?\n", encoding="utf-8")
+    marks = ["share.private=[system]", "share.domains=[talk]",
+             f"share.sources=[{tmp_path / 'kept.txt'}]"]  # fmt: skip
+    withheld = []
+
+    def confirm(parcel, _) -> bool:
+        withheld.extend(parcel.withheld)
+        return True
+
+    push(run, REPO, marks, confirm=confirm)
+    everything = hub.everything().decode("utf-8", errors="replace").lower()
+    for text in (SYSTEM, "what is a cat", "what is lima", secret):
+        assert text.lower() not in everything, text
+    assert "what is two" in everything, "the rest goes"
+    rows = sent(hub, "dataset")["preferences.jsonl"].splitlines()
+    assert [json.loads(row)["instruction_id"] for row in rows] == ["i0", "i3"]
+    assert "1 preferences: each quotes a text that is marked private" in withheld
+    assert "1 preferences: each is of the private domain talk" in withheld
+    assert "the system prompt of ada: it is marked private" in withheld
+    member = json.loads(sent(hub)["phalanx.json"])["members"][0]
+    assert (member["system"], member["system_kept"]) == ("", True)
+    card = sent(hub, "dataset")["README.md"].decode()
+    assert "Left out: 1 (quotes a text that is marked private)" in card
+
+
+@pytest.mark.parametrize(
+    ("marks", "options", "message"),
+    [
+        (["share.private=[instructions]"], {"data": ["preferences"]},
+         "preferences may not be sent: `share.private` has instructions"),
+        (["share.private=[instructions]"], {"weights": "none"}, "nothing that may be sent"),
+        (["share.members=[ada]"], {"members": ["ada"]}, "ada may not be sent"),
+        (["share.members=[ada, bob, cora]", "share.private=[preferences, demonstrations]"], {},
+         "ada: `share.members` names it"),
+        (["share.sources=[nowhere.txt]"], {}, "nowhere.txt is not here"),
+        (["train.beta=3"], {}, "only `share` can be set here"),
+        ([], {"data": ["judgments"]}, "known are preferences, demonstrations and none"),
+        ([], {"weights": "merge"}, "known are adapter, merged, none"),
+    ],
+)  # fmt: skip
+def test_where_nothing_may_leave_it_says_why(run, hub, marks, options, message):
+    with pytest.raises(ConfigError) as caught:
+        push(run, REPO, marks, **options)
+    assert message in str(caught.value)
+    assert not hub.repos
+    assert not hub.requests, "the Hub was not even asked"
+
+
+def test_the_last_gate_looks_at_every_file(run, tmp_path, monkeypatch):
+    """A card that quotes something private is refused, whatever wrote it there."""
+    from phalanx.handing import parcel
+
+    wrong = parcel.model_card
+
+    def leaks(*args, **options):
+        return wrong(*args, **options) + f"\nAnswer in ONE\\_word, please.\n{SYSTEM.upper()}"
+
+    monkeypatch.setattr(parcel, "model_card", leaks)
+    with pytest.raises(ConfigError, match=r"nothing is sent: model/README\.md quotes a text"):
+        build(run, REPO, tmp_path / "x", overrides=["share.private=[system]"])
+    keys = "hf_" + "abcdEFGH1234" * 3
+    monkeypatch.setattr(parcel, "model_card", lambda *a, **o: wrong(*a, **o) + keys)
+    with pytest.raises(ConfigError, match=r"model/README\.md holds an access key"):
+        build(run, REPO, tmp_path / "y")
+
+
+def test_refusals_are_told_in_clear_words(run, hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", READER)
+    with pytest.raises(HubError, match=r"refused me/pool \(403.*the role write"):
+        push(run, REPO)
+    monkeypatch.setenv("HF_TOKEN", "hf_expired")
+    with pytest.raises(HubError, match=r"\(401.*hf auth login"):
+        push(run, REPO)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
+    with pytest.raises(HubError, match="there is no token"):
+        push(run, REPO)
+    assert not hub.repos
+    for name in ("pool", "a/b/c", "me/po ol", "/etc", "me/.."):
+        with pytest.raises(ConfigError, match="is no name of a repository"):
+            push(run, name)
+
+
+def test_a_public_repository_is_not_filled_unasked(run, hub):
+    push(run, REPO, public=True)
+    assert {repo.private for repo in hub.repos.values()} == {False}
+    with pytest.raises(ConfigError, match="exists and is public"):
+        push(run, REPO)
+    assert {repo.commits for repo in hub.repos.values()} == {1}
+
+
+def test_what_broke_off_goes_on_and_nothing_is_sent_twice(run, hub, tmp_path):
+    parcel = build(run, REPO, tmp_path / "parcel")
+    hub.fail["/api/datasets/me/pool/commit"] = 403
+    with pytest.raises(HubError, match=r"sent already: .*/me/pool; the same command goes on"):
+        send(look(parcel.repositories))
+    uploads, commits = list(hub.uploads), hub.repos["model", REPO].commits
+    assert len(uploads) == 5
+    assert not sent(hub, "dataset")
+    hub.fail.clear()
+    send(look(parcel.repositories))
+    assert hub.uploads == uploads, "large files were there"
+    assert hub.repos["model", REPO].commits == commits, "nothing had changed"
+    assert sorted(sent(hub, "dataset")) == [
+        "README.md", "demonstrations.jsonl", "preferences.jsonl",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="nothing that may be sent"):
+        build(run, REPO, tmp_path / "none", weights="none", data=["none"])
+
+
+def test_the_command_shows_asks_and_refuses_without_an_answer(run, hub, tmp_path):
+    def phalanx(*words: str, answer: str | None = None) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "phalanx.cli", *words], input=answer, cwd=tmp_path,
+            env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
+                 "HF_HOME": str(tmp_path / "home"), "COLUMNS": "60"},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    refused = phalanx("push", str(run), REPO, answer="y\n")
+    assert refused.returncode == 2
+    assert "nobody is here to answer" in refused.stderr
+    assert not hub.requests
+    dry = phalanx("push", str(run), REPO, "--dry-run", "--member", "ada")
+    assert dry.returncode == 0, dry.stderr
+    assert "adapter_model.safetensors" in dry.stdout
+    assert (tmp_path / "pool-push" / "model" / "adapter_config.json").is_file()
+    assert not hub.requests
+    done = phalanx("push", str(run), REPO, "--yes", "--data", "none")
+    assert done.returncode == 0, done.stderr
+    assert f"Model {REPO} (new, private): 8 files" in done.stdout
+    assert f"Sent: {hub.url}/{REPO}" in done.stdout
+    assert list(hub.repos) == [("model", REPO)]
