@@ -134,8 +134,10 @@ class Run:
         target = Path(path) if path else self.folder / "report.html"
         with self._ledger() as ledger:
             ledger.refuse_target(target)
-            write = write_markdown if target.suffix == ".md" else write_html
-            write(gather(ledger), target)
+            if target.suffix == ".md":
+                write_markdown(gather(ledger), target)
+            else:
+                write_html(gather(ledger), target, ledger)
         return target
 
     def export(self, what: str, out: Path | str, **options: Any) -> int:

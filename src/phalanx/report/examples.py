@@ -11,7 +11,7 @@ from phalanx.report.records import Example, ExampleJudgment
 NUM_CONTESTED, NUM_CLEAR, NUM_DROPPED, NUM_FLIPPED = 2, 2, 1, 1
 
 # A duel's pair has its iteration, its instruction and its two contestants.
-_PAIR = (
+PAIR_OF_DUEL = (
     "pairs p ON p.iteration = d.iteration AND p.instruction = d.instruction "
     "AND ((p.chosen_member = d.left AND p.rejected_member = d.right) "
     "OR (p.chosen_member = d.right AND p.rejected_member = d.left)) "
@@ -23,7 +23,7 @@ _DUEL = (
     "l.finish_reason AS left_finish, r.finish_reason AS right_finish, "
     "l.error_kind AS left_error, r.error_kind AS right_error "
     "FROM duels d JOIN outcomes o ON o.duel = d.id JOIN instructions i ON i.id = d.instruction "
-    f"LEFT JOIN {_PAIR} "
+    f"LEFT JOIN {PAIR_OF_DUEL} "
     "LEFT JOIN responses l ON l.id = d.left_response "
     "LEFT JOIN responses r ON r.id = d.right_response WHERE d.id = ? LIMIT 1"
 )
@@ -39,7 +39,7 @@ _PICKS = (
     ("clear", f"{_DECIDED.format(0)} o.agreement DESC, {_GAP} DESC, {_PLACE}", NUM_CLEAR),
     (
         "dropped",
-        f"SELECT d.id FROM duels d CROSS JOIN {_PAIR} JOIN outcomes o ON o.duel = d.id "
+        f"SELECT d.id FROM duels d CROSS JOIN {PAIR_OF_DUEL} JOIN outcomes o ON o.duel = d.id "
         "WHERE p.dropped NOT IN ('', 'margin_rank') "
         f"GROUP BY d.id ORDER BY o.status = 'unanswered', {_PLACE}",
         NUM_DROPPED,

@@ -1,4 +1,5 @@
-"""One self-contained HTML page of a run: no script, no request, everything escaped."""
+"""One self-contained HTML page of a run: no request, everything escaped; the one script that it has
+shows duels out of data in the file."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from phalanx.ledger import Ledger
 from phalanx.placing import placed
+from phalanx.report.duel_file import MAX_BYTES, DuelFile, duel_file
 from phalanx.report.headlines import finding, headline, notes, subtitle
 from phalanx.report.paging import PageSection, environment_of_page, sections
 from phalanx.report.records import RunFacts
@@ -28,9 +31,15 @@ STYLE = Path(__file__).parent / "report.css"
 """The style sheet of the fragments; the live page serves it, the report file has it inside."""
 
 
-def write_html(facts: RunFacts, path: Path | str) -> None:
-    """Write the page to ``path``; a reader never sees half of it."""
-    write_whole(path, render(facts))
+def write_html(facts: RunFacts, path: Path | str, ledger: Ledger | None = None) -> None:
+    """Write the page to ``path``; a reader never sees half of it.
+
+    With the ``ledger`` it has the browser of duels, and as much of their texts as there is room
+    for in a file of :data:`~phalanx.report.duel_file.MAX_BYTES`.
+    """
+    page = render(facts)
+    duels = duel_file(ledger, MAX_BYTES - len(page.encode("utf-8", "replace"))) if ledger else None
+    write_whole(path, render(facts, duels) if duels else page)
 
 
 def write_whole(path: Path | str, text: str) -> None:
@@ -39,8 +48,8 @@ def write_whole(path: Path | str, text: str) -> None:
         place.write_text(text, encoding="utf-8", errors="replace")
 
 
-def render(facts: RunFacts) -> str:
-    """The page as text: the sections in a frame."""
+def render(facts: RunFacts, duels: DuelFile | None = None) -> str:
+    """The page as text: the sections in a frame, the browser of duels last."""
     return (
         environment_of_page()
         .get_template("report.html.j2")
@@ -49,5 +58,6 @@ def render(facts: RunFacts) -> str:
             name=run_name(facts),
             subtitle=subtitle(facts),
             sections=sections(facts),
+            duels=duels,
         )
     )
