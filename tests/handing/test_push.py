@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from huggingface_hub import DatasetCard, ModelCard
+from typer.testing import CliRunner
 
+from phalanx.cli import app
 from phalanx.errors import ConfigError, HubError
 from phalanx.handing import push, write_parcel
 from phalanx.handing.hub import look, send
@@ -84,10 +83,11 @@ def test_the_cards_are_valid_and_say_what_is_known(run, tmp_path):
             str(rows), kind, split="train", cache_dir=str(tmp_path / "cache")
         )
         assert len(loaded) == count
-    named = write_parcel(
-        run, REPO, tmp_path / "named", [f"share.bases={{tiny-base: org/tiny, {run}: org/x}}"]
-    )
-    assert named.repositories
+    write_parcel(run, REPO, tmp_path / "named", ["share.bases={tiny-base: org/tiny}"])
+    card = ModelCard((tmp_path / "named" / "model" / "README.md").read_text("utf-8"))
+    assert card.data.to_dict()["base_model"] == ["org/tiny"]
+    named = json.loads((tmp_path / "named" / "model" / "bob" / "adapter_config.json").read_bytes())
+    assert named["base_model_name_or_path"] == "org/tiny"
 
 
 def test_scores_stand_in_the_card_with_their_intervals(tmp_path):
@@ -125,6 +125,7 @@ def test_scores_stand_in_the_card_with_their_intervals(tmp_path):
     assert ModelCard(hidden).data.eval_results is None
     assert "The settings are not published." in hidden
     assert "duels: 24" in text
+    assert "rule: elo" in text, "the kind of a section is no default"
     assert "duels: 24" not in hidden
 
 
@@ -177,6 +178,52 @@ def test_where_nothing_may_leave_it_says_why(run, hub, marks, options, message):
     assert message in str(caught.value)
     assert not hub.repos
     assert not hub.requests, "the Hub was not even asked"
+
+
+def test_settings_lose_places_and_keys(tmp_path):
+    from phalanx.config.schema import Config
+    from phalanx.handing.private import Marks
+    from phalanx.handing.settings import shown_settings
+    from phalanx.ledger import Ledger, run_ledger_path
+    from tests.handing.runs import record
+
+    key = "sk-" + "abcDEF012345" * 2
+    config = Config.model_validate(
+        {
+            "pool": {
+                "members": [
+                    {"name": "ada", "engine": "scripted", "model": "script:/srv/mine/a.yaml"},
+                    {"name": "bob", "engine": "openai", "model": "m", "endpoint": "e",
+                     "system": f"The key is {key}."},
+                ],
+            },
+            "endpoints": [{"name": "e", "url": "http://10.0.0.7/v1", "extra": {"token": "t0p"}}],
+            "instructions": {"source": "~/secret/prompts.jsonl"},
+            "resources": {"ray": {"address": "ray://10.0.0.8:1"}},
+        }
+    )  # fmt: skip
+    with Ledger(run_ledger_path(record(tmp_path / "run"))) as ledger:
+        text = shown_settings(config, Marks(ledger, config))
+    assert "script:a.yaml" in text
+    assert "source: prompts.jsonl" in text
+    assert "The key is [removed]." in text
+    for hidden in (key, "/srv", "10.0.0", "t0p", "secret"):
+        assert hidden not in text
+
+
+def test_private_texts_are_found_by_their_words():
+    from phalanx.handing.private import Texts
+
+    texts = Texts(["The launch code, of Zebra", "Hi!", "秘密の言葉です", "a b c d e f g h i j k"])
+    for text in (
+        "so: THE *launch* code\\_of\n\nzebra.", "hi", "これは秘密の言葉ですね",
+        "x a b c d e f g h i j k y", "the the launch code of zebra",
+    ):  # fmt: skip
+        assert texts.quoted_in(text), text
+    for text in ("the launch code of a zebra", "hi there", "秘密の言葉", "a b c d e f g h i j", ""):
+        assert not texts.quoted_in(text), text
+    assert not texts.quoted_in("hi", short=False)
+    assert not Texts(["", "..."])
 
 
 def test_the_last_gate_looks_at_every_file(run, tmp_path, monkeypatch):
@@ -241,26 +288,24 @@ def test_what_broke_off_goes_on_and_nothing_is_sent_twice(run, hub, tmp_path):
         build(run, REPO, tmp_path / "none", weights="none", data=["none"])
 
 
-def test_the_command_shows_asks_and_refuses_without_an_answer(run, hub, tmp_path):
-    def phalanx(*words: str, answer: str | None = None) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", "phalanx.cli", *words], input=answer, cwd=tmp_path,
-            env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
-                 "HF_HOME": str(tmp_path / "home"), "COLUMNS": "60"},
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+def test_the_command_shows_what_goes_and_refuses_without_an_answer(run, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
-    refused = phalanx("push", str(run), REPO, answer="y\n")
-    assert refused.returncode == 2
-    assert "nobody is here to answer" in refused.stderr
-    assert not hub.requests
-    dry = phalanx("push", str(run), REPO, "--dry-run", "--member", "ada")
-    assert dry.returncode == 0, dry.stderr
-    assert "adapter_model.safetensors" in dry.stdout
+    def phalanx(*words: str):
+        return CliRunner().invoke(app, ["push", str(run), REPO, *words], input="y\n")
+
+    refused = phalanx()
+    assert isinstance(refused.exception, ConfigError)
+    assert "nobody is here to answer" in str(refused.exception)
+    assert "--out is for --dry-run" in str(phalanx("--yes", "--out", "x").exception)
+    dry = phalanx("--dry-run", "--member", "ada")
+    assert dry.exit_code == 0, dry.output
+    assert "adapter_model.safetensors" in dry.output
     assert (tmp_path / "pool-push" / "model" / "adapter_config.json").is_file()
+    assert "exists already" in str(phalanx("--dry-run").exception)
     assert not hub.requests
-    done = phalanx("push", str(run), REPO, "--yes", "--data", "none")
-    assert done.returncode == 0, done.stderr
-    assert f"Model {REPO} (new, private): 8 files" in done.stdout
-    assert f"Sent: {hub.url}/{REPO}" in done.stdout
+    done = phalanx("--yes", "--data", "none")
+    assert done.exit_code == 0, done.output
+    assert f"Model {REPO} (new, private): 8 files" in done.output
+    assert f"Sent: {hub.url}/{REPO}" in done.output
     assert list(hub.repos) == [("model", REPO)]

@@ -34,7 +34,7 @@ def served(run, name: str):
         return logits(model, weights.tokenizer(member))
 
 
-def test_merged_weights_load_alone_and_compute_the_same(run, tmp_path):
+def test_merged_weights_load_alone_and_compute_the_same(run, base, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -52,6 +52,7 @@ def test_merged_weights_load_alone_and_compute_the_same(run, tmp_path):
         if path.suffix in (".json", ".md", ".jinja"):
             assert str(tmp_path) not in path.read_text("utf-8"), path.name
             assert str(run) not in path.read_text("utf-8"), path.name
+            assert str(base) not in path.read_text("utf-8"), path.name
     half = export_weights(run, member="ada", out=tmp_path / "half", dtype="bfloat16")
     small = AutoModelForCausalLM.from_pretrained(half, dtype="auto")
     assert {weight.dtype for weight in small.parameters()} == {torch.bfloat16}

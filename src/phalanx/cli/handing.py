@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,7 +78,7 @@ def export(
     _export_rows(folder, what, path, format_, conversational, iteration, builder, system_of)
 
 
-def _refuse(what: str, given: dict[str, object]) -> None:
+def _refuse(what: str, given: Mapping[str, object]) -> None:
     from phalanx.errors import ConfigError
 
     if useless := [name for name, value in given.items() if value]:
@@ -188,11 +188,13 @@ def push(
     from phalanx.handing import push as push_run
     from phalanx.handing import write_parcel
 
-    wish = {"members": listed(member), "data": None if data is None else listed(data),
-            "weights": weights}  # fmt: skip
+    members, kinds = listed(member), None if data is None else listed(data)
     if dry_run:
         target = path or Path(f"{repository.rpartition('/')[2] or 'run'}-push")
-        parcel = write_parcel(folder, repository, target, overrides or [], **wish)
+        parcel = write_parcel(
+            folder, repository, target, overrides or [], members=members, data=kinds,
+            weights=weights,
+        )  # fmt: skip
         _show_parcel(parcel, ["" for _ in parcel.repositories])
         _say(f"Wrote {target}; nothing was sent. Next: the same without --dry-run")
         return
@@ -209,8 +211,9 @@ def push(
         return yes or typer.confirm("Send this?", default=False)
 
     sent = push_run(
-        folder, repository, overrides or [], public=public, confirm=confirm, say=_note, **wish
-    )
+        folder, repository, overrides or [], members=members, data=kinds, weights=weights,
+        public=public, confirm=confirm, say=_note,
+    )  # fmt: skip
     for address in sent:
         _say(f"Sent: {address}")
     if not sent:

@@ -92,7 +92,7 @@ def model_card(
         "## How to load",
         *(_loading(one, where, config) for one in sent),
         "## Scores",
-        *_score_parts(changes, facts, "metrics" in marks.things),
+        *_score_parts(changes, facts, config, "metrics" in marks.things),
         "## What it was trained on",
         *_trained(facts, names, dataset),
         *_settings(config, marks),
@@ -184,7 +184,7 @@ def _what(facts: RunFacts, names: Sequence[str]) -> str:
     how = f"`{facts.method}` ({_safe(method.title)})" if method else "no training method"
     paper = f" ({_safe(method.paper)})" if method and method.paper else ""
     return (
-        f"From a run of [Phalanx](https://pypi.org/project/phalanx/): "
+        f"From a run of Phalanx: "
         f"{plural(len(facts.members), 'model')} that were aligned together without labels by {how}"
         f"{paper}. Here: {', '.join(map(_safe, names))}."
     )
@@ -242,7 +242,9 @@ def _results(changes: Sequence[Change]) -> list[Any] | None:
     ]  # fmt: skip
 
 
-def _score_parts(changes: Sequence[Change], facts: RunFacts, private: bool) -> list[str]:
+def _score_parts(
+    changes: Sequence[Change], facts: RunFacts, config: Config, private: bool
+) -> list[str]:
     if private:
         return ["Scores are not published."]
     if not changes:
@@ -259,7 +261,11 @@ def _score_parts(changes: Sequence[Change], facts: RunFacts, private: bool) -> l
         f"| {points(c.difference)} [{points_span(c.interval)}] |"
         for c in changes
     ]
-    how = "Share of items right, on the test split; before is the member as the run began."
+    tasks = ", ".join(_safe(task.name) for task in config.evaluate.tasks)
+    how = (
+        f"Share of items right, on the test split of {tasks}; before is the member as the run "
+        "began. Intervals are 95 %."
+    )
     return ["\n".join(lines), how]
 
 

