@@ -3,7 +3,8 @@
 Verbs of runs are in ``runs``, those that ask members without a run in ``asking``, those that
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
-``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people.
+``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people;
+``serving`` shows runs on a page.
 """
 
 from phalanx.cli import (
@@ -18,10 +19,11 @@ from phalanx.cli import (
     reproducing,
     runs,
     search,
+    serving,
 )
 from phalanx.cli.base import app, main
 
 __all__ = [
     "app", "asking", "comparing", "handing", "judging", "keeping", "labelling", "main", "measuring",
-    "methods", "reproducing", "runs", "search",
+    "methods", "reproducing", "runs", "search", "serving",
 ]  # fmt: skip
