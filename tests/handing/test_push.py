@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from typer.testing import CliRunner
 
 from phalanx.cli import app
 from phalanx.errors import ConfigError, HubError
-from phalanx.handing import push, write_parcel
+from phalanx.handing import pull, push, write_parcel
 from phalanx.handing.hub import look, send
 from phalanx.handing.parcel import build
+from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.types import Member, TrainResult
 from tests.handing.hub_server import READER
-from tests.handing.runs import SYSTEM
+from tests.handing.runs import MEMBERS, SYSTEM, record
+from tests.tiny import make_tiny
 
 REPO = "me/pool"
 
@@ -94,7 +98,6 @@ def test_scores_stand_in_the_card_with_their_intervals(tmp_path):
     from phalanx.config.schema import Config
     from phalanx.handing.cards import Sent, model_card
     from phalanx.handing.private import Marks
-    from phalanx.ledger import Ledger, run_ledger_path
     from phalanx.report.facts import gather
     from tests.report import fixture_run
 
@@ -184,8 +187,6 @@ def test_settings_lose_places_and_keys(tmp_path):
     from phalanx.config.schema import Config
     from phalanx.handing.private import Marks
     from phalanx.handing.settings import shown_settings
-    from phalanx.ledger import Ledger, run_ledger_path
-    from tests.handing.runs import record
 
     key = "sk-" + "abcDEF012345" * 2
     config = Config.model_validate(
@@ -267,6 +268,52 @@ def test_a_public_repository_is_not_filled_unasked(run, hub):
     with pytest.raises(ConfigError, match="exists and is public"):
         push(run, REPO)
     assert {repo.commits for repo in hub.repos.values()} == {1}
+
+
+def test_a_hub_that_does_not_answer_is_told(run, hub, tmp_path, monkeypatch):
+    hub.fail["/lfs/"] = 403
+    with pytest.raises(HubError, match=r"refused me/pool \(403: told to fail"):
+        push(run, REPO)
+    assert not sent(hub), "the folder was not committed in part"
+    hub.fail.clear()
+    assert len(push(run, REPO)) == 2
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubError, match=r"me/pool: ConnectError.*look at the network"):
+        push(run, REPO)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+        push(run, REPO)
+
+
+def test_a_run_behind_endpoints_sends_its_rows_alone(hub, tmp_path):
+    members = tuple(replace(m, engine="openai", adapter=None, endpoint="e") for m in MEMBERS)
+    folder = record(tmp_path / "run", members=members)
+    assert push(folder, REPO) == [f"{hub.url}/datasets/{REPO}"]
+    assert list(hub.repos) == [("dataset", REPO)]
+    with pytest.raises(ConfigError, match="no weights of ada in this run"):
+        push(folder, REPO, members=["ada"])
+
+
+def test_a_member_of_which_all_weights_were_trained_goes_whole(base, tmp_path):
+    folder = tmp_path / "run"
+    whole = make_tiny(folder / "adapters" / "iteration-1" / "ada", seed=5)
+    record(folder, members=(Member("ada", str(base)), Member("bob", str(base))))
+    with Ledger(run_ledger_path(folder), writable=True) as ledger:
+        trained = Member("ada", str(whole), version=1)
+        ledger.record_training(1, TrainResult(trained, 3, {}, (), {}, 1.0))
+    parcel = write_parcel(folder, REPO, tmp_path / "parcel")
+    assert "bob: it is its base as it is" in parcel.withheld
+    model = tmp_path / "parcel" / "model"
+    (one,) = json.loads((model / "phalanx.json").read_text("utf-8"))["members"]
+    assert (one["kind"], one["folder"], one["label"]) == ("merged", "", base.name)
+    card = ModelCard((model / "README.md").read_text("utf-8")).data.to_dict()
+    assert (card["library_name"], card["license"]) == ("transformers", "mit")
+    from safetensors.torch import load_file
+
+    ours, theirs = (load_file(place / "model.safetensors") for place in (whole, model))
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+    path = pull([str(tmp_path / "parcel")], tmp_path / "pool")
+    assert 'model: "ada"' in path.read_text("utf-8")
 
 
 def test_what_broke_off_goes_on_and_nothing_is_sent_twice(run, hub, tmp_path):

@@ -121,20 +121,17 @@ def clear_words(name: str, done: Sequence[str] = ()) -> Iterator[None]:
         raise HubError(f"there is no token for the Hugging Face Hub: {LOGIN}") from None
     except OfflineModeIsEnabled:
         raise HubError("HF_HUB_OFFLINE is set; unset it to reach the Hugging Face Hub") from None
-    except LocalEntryNotFoundError as error:  # a download that found nothing here, and not there
-        cause = error.__cause__
-        if isinstance(cause, HfHubHTTPError):
-            raise HubError(_refused(name, cause)) from None
-        raise HubError(_silent(name, cause or error)) from None
-    except HfHubHTTPError as error:
-        raise HubError(_refused(name, error) + _so_far(done)) from None
-    except (HTTPError, ConnectionError) as error:
-        raise HubError(_silent(name, error) + _so_far(done)) from None
+    except (HTTPError, ConnectionError, RuntimeError, ValueError) as error:
+        cause = error
+        if isinstance(error, (LocalEntryNotFoundError, RuntimeError)):  # it says only which file
+            cause = error.__cause__ or error
+        tell = _refused if isinstance(cause, HfHubHTTPError) else _silent
+        raise HubError(tell(name, cause) + _so_far(done)) from None
 
 
 def _silent(name: str, error: BaseException) -> str:
     why = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"the Hugging Face Hub did not answer about {name} ({why}); look at the network"
+    return f"the Hugging Face Hub and {name}: {why}; look at the network, then try again"
 
 
 def _refused(name: str, error: Any) -> str:
