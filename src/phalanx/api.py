@@ -22,8 +22,9 @@ from phalanx import config as _config
 from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError
-from phalanx.export import ANSWERS, export, rows_of
+from phalanx.export import ANSWERS, TOOLS, export, rows_of
 from phalanx.export_answers import export_answers
+from phalanx.handing.tools import export_for
 from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
@@ -141,11 +142,13 @@ class Run:
         return target
 
     def export(self, what: str, out: Path | str, **options: Any) -> int:
-        """Write rows as jsonl, parquet or a ``datasets`` folder; returns how many.
-
-        ``alpaca-eval`` and ``arena-hard`` are files of answers as those tools read them.
+        """Write rows as jsonl, parquet or a ``datasets`` folder, or for a trainer (``format`` is
+        its name): how many. ``alpaca-eval`` and ``arena-hard`` are files as those tools read them.
         """
         with self._ledger() as ledger:
+            if (tool := options.get("format")) in TOOLS:
+                more = {name: value for name, value in options.items() if name != "format"}
+                return export_for(ledger, what, str(tool), out=out, **more).count
             if what not in ANSWERS:
                 return export(ledger, what, out=out, **options)
             given = {name for name, value in options.items() if value} - {"format"}

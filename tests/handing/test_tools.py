@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+import phalanx
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.export import TOOLS, rows_of
 from phalanx.handing import export_for
@@ -168,6 +169,14 @@ def test_verl_has_the_columns_of_its_data_page(ledger, short, tmp_path):
     with pytest.raises(ConfigError, match="no place for the system prompt of ada"):
         export_for(short, "preferences", "verl", out=tmp_path / "no", system_of="ada")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_run_exports_for_tools_in_python(ledger, tmp_path):
+    run = phalanx.open_run(ledger.folder)
+    out = tmp_path / "rows"
+    assert run.export("preferences", out, format="openrlhf", system_of="ada") == 3
+    assert {row["prompt"][0]["content"] for row in lines(out / "preferences.jsonl")} == {SYSTEM}
+    assert run.export("preferences", tmp_path / "rows.jsonl", conversational=True) == 4
 
 
 def test_what_cannot_be_is_refused_before_anything_is_written(ledger, tmp_path):
