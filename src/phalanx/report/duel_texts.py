@@ -287,7 +287,7 @@ def _demonstrations(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
     for id_ in ids:
         for row in ledger.query(
             "SELECT * FROM demonstrations WHERE iteration = ? AND builder = ? AND position = ?",
-            json.loads(id_),
+            _key(id_, 3),
         ):
             notes = [f"made by {row['builder']}"] if row["builder"] else []
             if row["advantage"] is not None:
@@ -308,7 +308,7 @@ def _answers(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
             f"SELECT e.*, r.text AS said, {_ASKED} AS asked FROM evaluations e "
             "LEFT JOIN responses r ON r.id = e.response WHERE e.iteration = ? AND e.member = ? "
             "AND e.task = ? AND e.item = ?",
-            json.loads(id_),
+            _key(id_, 4),
         ):
             turns = [[t["role"], t["content"]] for t in json.loads(row["asked"] or "[]")]
             asked = turns.pop()[1] if turns else f"item {row['item']} of {row['task']}"
@@ -318,6 +318,16 @@ def _answers(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
             notes += [row["reason"]] if row["reason"] else []
             found[id_] = _one_sided(asked, turns, row["member"], row["said"], notes)
     return found
+
+
+def _key(id_: str, length: int) -> list[Any]:
+    """What a row is found by. Raises ValueError for an id that is none."""
+    parts = json.loads(id_)
+    if not isinstance(parts, list) or len(parts) != length:
+        raise ValueError(f"{id_!r} is not the id of a row")
+    if not all(isinstance(part, str | int) for part in parts):
+        raise ValueError(f"{id_!r} is not the id of a row")
+    return parts
 
 
 def _one_sided(
