@@ -63,6 +63,8 @@ def test_a_base_without_a_name_has_to_be_said(run, tmp_path):
     with pytest.raises(ConfigError, match="3 faults") as caught:
         pull([str(tmp_path / "parcel")], tmp_path / "pool")
     assert "--base tiny-base=FOLDER" in str(caught.value)
+    with pytest.raises(ConfigError, match="--base big: no member has a base of this name; there a"):
+        pull([str(tmp_path / "parcel")], tmp_path / "pool", base="org/other", bases={"big": "x"})
     assert not (tmp_path / "pool").exists()
     path = pull([str(tmp_path / "parcel")], tmp_path / "pool", base="org/other")
     assert [member.base for member in pulled(path)] == ["org/other"] * 3

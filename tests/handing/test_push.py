@@ -185,6 +185,7 @@ def test_where_nothing_may_leave_it_says_why(run, hub, marks, options, message):
 
 def test_settings_lose_places_and_keys(tmp_path):
     from phalanx.config.schema import Config
+    from phalanx.config.schema_sharing import ShareSettings
     from phalanx.handing.private import Marks
     from phalanx.handing.settings import shown_settings
 
@@ -208,6 +209,12 @@ def test_settings_lose_places_and_keys(tmp_path):
     assert "script:a.yaml" in text
     assert "source: prompts.jsonl" in text
     assert "The key is [removed]." in text
+    with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
+        short = config.model_copy(update={"share": ShareSettings(private=["system"])})
+        short = Config.model_validate(
+            {**short.model_dump(), "pool": {"members": [{"name": "ada", "system": "Be brief"}]}}
+        )
+        assert "Be brief" not in shown_settings(short, Marks(ledger, short))
     for hidden in (key, "/srv", "10.0.0", "t0p", "secret"):
         assert hidden not in text
 

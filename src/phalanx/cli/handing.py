@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phalanx.cli.base import RunFolder, app, err, listed, out
-from phalanx.cli.keeping import _size as size_in_words
+from phalanx.cli.keeping import size_in_words
 from phalanx.cli.talking import printable
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def pack(
 
     packed = pack_run(folder, path, weights=weights)
     manifest = packed.manifest
-    _say(f"Wrote {packed.path}: {len(manifest.files)} files, {_size(packed.num_bytes)}")
+    _say(f"Wrote {packed.path}: {len(manifest.files)} files, {size_in_words(packed.num_bytes)}")
     for base in manifest.bases:
         _note(f"Base, not packed: {base}")
     for missing in manifest.missing:
@@ -77,7 +77,7 @@ def _note(text: str) -> None:
     err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
-def _size(num_bytes: int) -> str:
+def size_in_words(num_bytes: int) -> str:
     size, unit = float(num_bytes), "B"
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":

@@ -122,7 +122,7 @@ def clear_words(name: str, done: Sequence[str] = ()) -> Iterator[None]:
     except OfflineModeIsEnabled:
         raise HubError("HF_HUB_OFFLINE is set; unset it to reach the Hugging Face Hub") from None
     except (HTTPError, ConnectionError, RuntimeError, ValueError) as error:
-        cause = error
+        cause: BaseException = error
         if isinstance(error, (LocalEntryNotFoundError, RuntimeError)):  # it says only which file
             cause = error.__cause__ or error
         tell = _refused if isinstance(cause, HfHubHTTPError) else _silent

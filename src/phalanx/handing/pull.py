@@ -148,7 +148,12 @@ def _pool_text(
         "# use it with: phalanx run CONFIG pool=THIS_FILE",
         "members:",
     ]
-    faults = []
+    known = {name for one in members for name in (one.label, one.base) if name}
+    faults = [
+        f"--base {name}: no member has a base of this name; there are {', '.join(sorted(known))}"
+        for name in bases
+        if name not in known
+    ]
     for one in members:
         lines.append(f"  - name: {json.dumps(one.name)}")
         if one.kind == "merged":

@@ -29,14 +29,6 @@ def shown_settings(config: Config, marks: Marks) -> str:
     ]
     if not data["endpoints"]:
         del data["endpoints"]
-    pool = data.get("pool", {})
-    for member in pool.get("members", ()):
-        if "system" in member and (member["name"] in marks.systems or "system" in marks.things):
-            member["system"] = REMOVED
-    recruit = pool.get("recruit") or {}
-    hidden = marks.systems.keys() & recruit.get("specialists", {}).keys()
-    if "system" in recruit and (hidden or "system" in marks.things):
-        recruit["system"] = REMOVED
     stream = io.StringIO()
     yaml = YAML()
     yaml.width = 100
@@ -48,7 +40,14 @@ def _cleaned(value: Any, marks: Marks) -> Any:
     if isinstance(value, str):
         return marks.cleaned(value)
     if isinstance(value, dict):
-        return {marks.cleaned(key): _cleaned(part, marks) for key, part in value.items()}
+        hidden = value.get("system") and _is_private(value["system"], marks)
+        parts = {**value, "system": REMOVED} if hidden else value
+        return {marks.cleaned(key): _cleaned(part, marks) for key, part in parts.items()}
     if isinstance(value, list):
         return [_cleaned(part, marks) for part in value]
     return value
+
+
+def _is_private(system: str, marks: Marks) -> bool:
+    """Whether a system prompt is kept back, however short it is."""
+    return "system" in marks.things or system in marks.systems.values()
