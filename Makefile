@@ -53,6 +53,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/python -m phalanx.config.document > docs/configuration.md
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache
