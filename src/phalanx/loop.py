@@ -81,16 +81,18 @@ def align(
     progress: Progress | None = None,
     workshop: Workshop | None = None,
     elsewhere: Elsewhere | None = None,
+    one_of_many: bool = False,
 ) -> Path:
     """Start or continue the run in ``folder`` until its last iteration; returns the folder.
 
     ``elsewhere`` may know responses that another run has (:class:`phalanx.dispatch.Dispatcher`).
+    ``one_of_many``: the configuration serves other methods, too (:func:`phalanx.plan.require`).
 
     Raises ConfigError for a configuration that cannot work, LedgerError for a run in use or one
     made with another configuration, Interrupted on Ctrl-C, JudgmentError and TrainingError
     where going on would be meaningless.
     """
-    notes = require(config)
+    notes = require(config, one_of_many=one_of_many)
     folder = Path(folder)
     with (
         stop_on_interrupt() as should_stop,

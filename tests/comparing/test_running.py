@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.comparing.running import run_all
+from phalanx.config import rules
 from phalanx.errors import Interrupted, LedgerError
 from phalanx.ledger import Ledger, RunLock, run_ledger_path
 from phalanx.progress import Silent
@@ -195,6 +196,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from phalanx.comparing.running import run_all
+from phalanx.config import rules
 from phalanx.progress import Silent
 from tests.comparing.test_running import made
 print("ready", flush=True)
@@ -272,3 +274,11 @@ def test_ctrl_c_stops_the_whole_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr(arm, "run", stopped)
     with pytest.raises(Interrupted):
         run_all(made(), tmp_path, progress=Silent())
+
+
+def test_settings_of_the_other_methods_are_no_slip_of_one(tmp_path):
+    told = Told()
+    one = comparison({"self_consistency": {}}, seeds=[1])
+    assert run_all(one, tmp_path, progress=told) == ()
+    assert not [line for line in told.lines if "has no use" in line]
+    assert [line for line in rules.notes(one.ways[-1].config) if "has no use" in line]

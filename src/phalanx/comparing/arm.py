@@ -27,7 +27,7 @@ def run(config: Config, folder: Path, shared: Sequence[Path], progress: Progress
 
     Raises as :func:`phalanx.loop.align`.
     """
-    align(config, folder, progress=progress, elsewhere=taken_from(shared))
+    align(config, folder, progress=progress, elsewhere=taken_from(shared), one_of_many=True)
 
 
 def recruit(config: Config, folder: Path, progress: Progress) -> None:

@@ -27,11 +27,14 @@ from phalanx.config.schema import Config
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong (or, as a ``note``, worth knowing) at one place."""
+    """One thing that is wrong (or, as a ``note``, worth knowing) at one place.
+
+    ``unused`` is a note, too: a setting that the method does not read.
+    """
 
     path: Path
     text: str
-    level: Literal["fault", "note"] = "fault"
+    level: Literal["fault", "note", "unused"] = "fault"
 
 
 def closest(word: str, known: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 from pathlib import Path as FilePath
 
@@ -45,17 +45,17 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
 def faults(config: Config, *, complete: bool = True, purpose: Purpose = "run") -> list[str]:
     """Everything that refuses the configuration, as "key: what, what was got, what to do"."""
-    return _texts(config, complete, "fault", purpose)
+    return _texts(config, complete, ("fault",), purpose)
 
 
 def notes(config: Config, *, complete: bool = True, purpose: Purpose = "run") -> list[str]:
     """What is allowed but probably not meant."""
-    return _texts(config, complete, "note", purpose)
+    return _texts(config, complete, ("note", "unused"), purpose)
 
 
-def _texts(config: Config, complete: bool, level: str, purpose: Purpose) -> list[str]:
+def _texts(config: Config, complete: bool, levels: Sequence[str], purpose: Purpose) -> list[str]:
     data = config.model_dump()
-    found = [f for f in check(config, complete, purpose=purpose) if f.level == level]
+    found = [f for f in check(config, complete, purpose=purpose) if f.level in levels]
     return [f"{dotted(fault.path, data)}: {fault.text}" for fault in found]
 
 

@@ -46,7 +46,7 @@ def _without_use(config: Config) -> Iterator[Fault]:
     for name in names:
         if not uses(config, name) and getattr(config, name) != getattr(usual, name):
             text = f"has no use with method: {config.method}; leave it out, or set another method"
-            yield Fault((name,), text, "note")
+            yield Fault((name,), text, "unused")
 
 
 def _keys_without_use(config: Config) -> Iterator[Fault]:
@@ -62,7 +62,7 @@ def _keys_without_use(config: Config) -> Iterator[Fault]:
         for key in keys:
             if getattr(given, key) != getattr(default, key):
                 text = f"has no use with method: {config.method}; leave it out"
-                yield Fault((section, key), text, "note")
+                yield Fault((section, key), text, "unused")
 
 
 def _learners(config: Config) -> Iterator[Fault]:

@@ -125,22 +125,23 @@ class Plan:
         return None if self.times is None else self.times.total
 
 
-def require(config: Config) -> list[str]:
+def require(config: Config, *, one_of_many: bool = False) -> list[str]:
     """Refuse a configuration that cannot run, with every fault in one message.
 
     Of memory only what is certain: ``check`` refuses by estimates too. Returns what is worth
-    knowing of the configuration. Raises ConfigError.
+    knowing of the configuration; of ``one_of_many``, whose file serves other methods as well,
+    without the settings that its own method does not read. Raises ConfigError.
     """
     found = [*rules.check(config), *content_faults(config)]
     _refuse(config, found)
     question = Question(config, pool.members_from(config), this_machine(), USUAL_TOKENS)
     _refuse(config, list(certain_faults(question)))
-    return _notes(config, found)
+    return _notes(config, [f for f in found if not (one_of_many and f.level == "unused")])
 
 
 def _notes(config: Config, found: Sequence[Fault]) -> list[str]:
     data = config.model_dump()
-    return [f"{dotted(one.path, data)}: {one.text}" for one in found if one.level == "note"]
+    return [f"{dotted(one.path, data)}: {one.text}" for one in found if one.level != "fault"]
 
 
 def _refuse(config: Config, found: Sequence[Fault]) -> None:
