@@ -51,6 +51,7 @@ lint: setup
 	$(BIN)/ruff check src tests bench
 	$(BIN)/ruff format --check src tests bench
 
+# The site is in site/; its search needs a server: python3 -m http.server --directory site
 docs: setup
 	$(BIN)/python -m phalanx.config.document > docs/configuration.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -18,7 +18,9 @@ from tests.docs.pages import ROOT
 from tests.server import TestServer
 
 PAGE = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
-QUOTED = dict(re.findall(r"^### ([^\n]+)\n\n```text\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL))
+QUOTED = dict(
+    re.findall(r"^### ([^\n]+)\n\n```message\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+)
 MINE = """pool:
   members:
     - {name: ada, engine: scripted}
