@@ -19,7 +19,7 @@ PAGES = ROOT / "docs" / "tutorials"
 def test_own_adapters(tmp_path):
     shutil.copy(ROOT / "docs/examples/make_stand_ins.py", tmp_path)
     done = run_page(PAGES / "own-adapters.md", tmp_path)
-    assert done.count("sh") == 8
+    assert done.count("sh") == 7
     with Ledger(run_ledger_path(tmp_path / "runs/mine")) as ledger:
         assert {member.name: member.version for member in ledger.members()} == {
             "code": 1, "math": 1, "chat": 1,
@@ -61,7 +61,7 @@ def test_endpoints(tmp_path):
 def test_a_papers_table(tmp_path):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     done = run_page(PAGES / "paper-table.md", tmp_path)
-    assert done.count("sh") == 5
+    assert done.count("sh") == 4
     compared = json.loads((tmp_path / "runs/compare/comparison.json").read_text("utf-8"))
     assert compared
 
