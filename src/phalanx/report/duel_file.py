@@ -37,8 +37,8 @@ _PART = 100  # rows whose texts are packed together: what is unpacked to show on
 _FRAME = 60  # bytes around a part
 _SAMPLE = 400
 _CAPS = (
-    1_000_000_000, 100_000, 50_000, 25_000, 12_000, 8000, 6000, 4500, 3500, 2800, 2200, 1800, 1500, 1200, 1000,
-    800,
+    1_000_000_000, 100_000, 50_000, 25_000, 12_000, 8000, 6000, 4500, 3500, 2800, 2200, 1800, 1500,
+    1200, 1000, 800,
 )  # fmt: skip
 """Characters at which texts are cut; below the last one there is too little to read."""
 _SAFETY = 0.92  # a sample says how long all will be, nearly
