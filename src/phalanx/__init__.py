@@ -31,6 +31,7 @@ _FROM = {
     "pack": "phalanx.packing",
     "pull": "phalanx.handing",
     "push": "phalanx.handing",
+    "serve": "phalanx.live.application",
     "unpack": "phalanx.packing",
     "reproduce": "phalanx.api",
     "synthesise": "phalanx.api",
@@ -58,6 +59,7 @@ __all__ = [
     "push",
     "reproduce",
     "run",
+    "serve",
     "synthesise",
     "unpack",
 ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PORT = 8137
 _EVERY = 2.0  # seconds between two looks at a run
-_PATIENCE = 0.5  # seconds that a page waits for the first reading of a run
+_PATIENCE = 0.3  # seconds that a page waits for the first reading of a run
 _STILL = 15.0  # seconds without news after which a line is sent to keep the connection
 _MAX_WORDS = 200
 

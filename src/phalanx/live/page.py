@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -72,7 +73,9 @@ def side_by_side(runs: Sequence[tuple[Watched, Shown]]) -> PageSection:
         }
         for run, shown in runs
     ]
-    names = list(dict.fromkeys(name for column in columns for name in column["numbers"]))
+    # What most runs have comes first, so that runs of different methods can be compared.
+    having = Counter(name for column in columns for name in column["numbers"])
+    names = [name for name, _ in having.most_common()]
     html = _environment().get_template("runs.html.j2").render(columns=columns, names=names)
     return PageSection("runs", "Runs", Markup(html))
 
@@ -85,7 +88,10 @@ def _numbers(facts: RunFacts | None) -> dict[str, Any]:
         "Members": {"value": f"{len(facts.members)}", "note": ""},
     }
     for item in headlines.headline(facts):
-        numbers[item["name"]] = {"value": item["value"], "note": item["note"]}
+        # "Together: debate" is the same line as "Together: mixture" of another run.
+        name, _, whose = item["name"].partition(": ")
+        note = f"{whose}; {item['note']}" if whose else item["note"]
+        numbers[name] = {"value": item["value"], "note": note}
     if facts.times:
         numbers["Time"] = {"value": words.duration(words.total_seconds(facts)), "note": ""}
     return numbers
