@@ -260,9 +260,9 @@ def _trained(member: Member, number: int) -> TrainResult:
                 "rewards/rejected": rejected,
                 "rewards/margins": chosen - rejected,
                 "rewards/accuracies": min(1.0, 0.5 + 0.3 * moved + rng.gauss(0, 0.04)),
-                "logps/chosen": -420.0 + 6 * moved - (40 * moved if member.name == "eve" else 0),
+                "logps/chosen": -420.0 + 6 * moved - (60 * moved if member.name == "eve" else 0),
                 "logps/rejected": -430.0 - 20 * moved,
-                "kl/chosen": 0.02 * moved,
+                "kl/chosen": (-0.15 if member.name == "eve" else 0.02) * moved,
                 "length/chosen": 380 + 20 * rng.random(),
                 "length/rejected": 360 + 20 * rng.random(),
             }

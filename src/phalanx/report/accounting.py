@@ -131,15 +131,18 @@ MAX_POINTS = 640
 """A member's line keeps fewer points than this: far more than a chart shows."""
 
 
+_Point = tuple[int, float, float]  # duels so far, reputation, deviation
+
+
 class _Points:
     """A line that never grows beyond :data:`MAX_POINTS`: every n-th point, and the last."""
 
-    def __init__(self, first: tuple[int, float]) -> None:
+    def __init__(self, first: _Point) -> None:
         self._kept = [first]
         self._last = first
         self._count = self._stride = 1
 
-    def add(self, point: tuple[int, float]) -> None:
+    def add(self, point: _Point) -> None:
         self._last = point
         if self._count % self._stride == 0:
             self._kept.append(point)
@@ -149,7 +152,7 @@ class _Points:
             self._stride *= 2
 
     @property
-    def all(self) -> list[tuple[int, float]]:
+    def all(self) -> list[_Point]:
         return self._kept if self._kept[-1] is self._last else [*self._kept, self._last]
 
 
@@ -164,14 +167,14 @@ def reputations(
         ends[row["iteration"]] = begins[row["iteration"]] + row["n"]
     points: dict[str, _Points] = {}
     for row in ledger.iterate(
-        "SELECT r.iteration, r.member, r.before, r.after, d.position FROM reputations r "
-        "LEFT JOIN duels d ON d.id = r.duel ORDER BY r.iteration, r.position"
+        "SELECT r.iteration, r.member, r.before, r.after, r.deviation, d.position "
+        "FROM reputations r LEFT JOIN duels d ON d.id = r.duel ORDER BY r.iteration, r.position"
     ):
-        line = points.setdefault(row["member"], _Points((0, row["before"])))
+        line = points.setdefault(row["member"], _Points((0, row["before"], 0.0)))
         iteration, position = row["iteration"], row["position"]
         end = ends.get(iteration, 0)
         place = end if position is None else begins[iteration] + position + 1
-        line.add((place, row["after"]))
+        line.add((place, row["after"], row["deviation"] or 0.0))
     last = ledger.query("SELECT max(iteration) AS n FROM states")[0]["n"]
     standings = ledger.state(last)["standings"] if last is not None else {}
     records = _records(ledger)
@@ -180,11 +183,12 @@ def reputations(
         standing = standings.get(name)
         if standing is None or (name not in points and name not in records):
             continue
-        line = points[name].all if name in points else [(0, standing.value)]
+        line = points[name].all if name in points else [(0, standing.value, 0.0)]
         lines.append(
             ReputationLine(
                 member=name,
-                points=tuple(line),
+                points=tuple((place, value) for place, value, _ in line),
+                deviations=tuple(deviation for *_, deviation in line),
                 start=line[0][1],
                 value=standing.value,
                 deviation=standing.deviation,

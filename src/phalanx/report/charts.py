@@ -9,13 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
 WIDTH = 420
 NUM_COLOURS = 10
 MAX_POINTS = 160
-_DASHES = ("", "6 3", "2 3")
+MAX_DRAWN = 4000
+"""Points of all lines of a chart together: a page stays small however long the run is."""
+_LEAST_POINTS = 6
+_BAND_POINTS = 60
+_DASHES = ("", "7 3", "2 3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,13 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a line chart; ``colour`` is a number that stays with a member."""
+    """One line of a line chart; ``colour`` is a number that stays with a member. ``band`` is how
+    far up and down from each point its uncertainty reaches; empty where there is none."""
 
     label: str
     points: Sequence[tuple[float, float]]
     colour: int
+    band: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def dot_plot(
     return _svg(WIDTH, bottom + 38, label, parts)
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list:
+def thinned(points: Sequence[Any], most: int = MAX_POINTS) -> list[Any]:
     """At most about ``most`` points: every n-th, and always the last."""
     stride = max(1, math.ceil(len(points) / most))
     kept = list(points[::stride])
@@ -166,6 +173,38 @@ def _spread(wanted: Sequence[float], gap: float, low: float, high: float) -> lis
     return placed
 
 
+def dash_of(colour: int) -> str:
+    """A pattern beside the colour, for whoever cannot tell the colours apart."""
+    dash = _DASHES[colour % len(_DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def key(colour: int) -> Markup:
+    """A short piece of a member's line, for a legend."""
+    return Markup(
+        f'<svg class="key" viewBox="0 0 26 8" aria-hidden="true"><path d="M0 4H26" '
+        f'class="line c{colour % NUM_COLOURS}"{dash_of(colour)}/></svg>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where numbers stand in a line chart."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    last_x: float
+    low: float
+    high: float
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        share = (y - self.low) / (self.high - self.low)
+        across = self.left + x / self.last_x * (self.right - self.left)
+        return across, self.bottom - share * (self.bottom - self.top)
+
+
 def line_chart(
     lines: Sequence[Line],
     label: str,
@@ -175,59 +214,99 @@ def line_chart(
     boundaries: Sequence[float] = (),
     steps: bool = False,
     named: bool = True,
+    limits: Sequence[float] = (),
     width: int = WIDTH,
     height: int = 250,
 ) -> Markup:
     """Lines over a common axis. ``named`` writes each line's label at its end.
 
-    ``boundaries`` are ends of iterations, drawn as vertical rules and numbered.
+    ``boundaries`` are ends of iterations, drawn as vertical rules and numbered. ``limits`` are
+    thresholds, drawn where they lie within what is shown.
     """
     values = [y for line in lines for _, y in line.points]
+    values += [y + sign * spread for line in lines if line.band
+               for (_, y), spread in zip(line.points, line.band, strict=True)
+               for sign in (1, -1)]  # fmt: skip
     marks = ticks(min(values), max(values))
     step = marks[1] - marks[0]
-    last_x = max(x for line in lines for x, _ in line.points) or 1.0
     widest = max(len(number(mark, step)) for mark in marks)
-    left, right, top = 14 + 6.4 * widest, width - (62 if named else 8), 22
-    bottom = height - 34
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        share = (y - marks[0]) / (marks[-1] - marks[0])
-        return left + x / last_x * (right - left), bottom - share * (bottom - top)
-
+    frame = _Frame(
+        left=14 + 6.4 * widest,
+        right=width - (62 if named else 8),
+        top=22,
+        bottom=height - 34,
+        last_x=max(x for line in lines for x, _ in line.points) or 1.0,
+        low=marks[0],
+        high=marks[-1],
+    )
     parts = [_text(0, 11, y_label, kind="muted")]
     for mark in marks:
-        y = at(0, mark)[1]
-        parts.append(_rule(left, y, right, y, "grid"))
-        parts.append(_text(left - 6, y + 4, number(mark, step), "end", "muted"))
+        y = frame.at(0, mark)[1]
+        parts.append(_rule(frame.left, y, frame.right, y, "grid"))
+        parts.append(_text(frame.left - 6, y + 4, number(mark, step), "end", "muted"))
+    parts += _x_axis(frame, boundaries)
+    middle = (frame.left + frame.right) / 2
+    parts.append(_text(middle, height - 5, x_label, "middle", "muted"))
+    for limit in limits:
+        if frame.low < limit < frame.high:
+            y = frame.at(0, limit)[1]
+            parts.append(_rule(frame.left, y, frame.right, y, "limit"))
+            parts.append(_text(frame.right, y - 3, "warns", "end", "muted"))
+    most = min(MAX_POINTS, max(_LEAST_POINTS, MAX_DRAWN // len(lines)))
+    parts += [_band(frame, line, min(most, _BAND_POINTS)) for line in lines if line.band]
+    parts += [_drawn(frame, line, steps, most) for line in lines]
+    if named:
+        parts += _names(frame, lines)
+    return _svg(width, height, label, parts)
+
+
+def _x_axis(frame: _Frame, boundaries: Sequence[float]) -> list[str]:
+    """Numbers, or the iterations: as many names as have room."""
+    parts = []
     if not boundaries:
-        for mark in ticks(0, last_x):
-            if mark <= last_x and mark == int(mark):
-                text = number(mark, 1)
-                parts.append(_text(at(mark, marks[0])[0], bottom + 13, text, "middle", "muted"))
+        for mark in ticks(0, frame.last_x):
+            if mark <= frame.last_x and mark == int(mark):
+                x = frame.at(mark, frame.low)[0]
+                parts.append(_text(x, frame.bottom + 13, number(mark, 1), "middle", "muted"))
+    every = max(1, math.ceil(len(boundaries) * 30 / (frame.right - frame.left)))
     begin = 0.0
     for place, end in enumerate(boundaries, start=1):
-        x = at(end, marks[0])[0]
-        parts.append(_rule(x, top, x, bottom, "edge"))
-        middle = (at(begin, marks[0])[0] + x) / 2
-        parts.append(_text(middle, bottom + 13, f"it. {place}", "middle", "muted"))
+        x = frame.at(end, frame.low)[0]
+        if place % every == 0:
+            parts.append(_rule(x, frame.top, x, frame.bottom, "edge"))
+        if place % every == 1 or every == 1:
+            middle = (frame.at(begin, frame.low)[0] + x) / 2
+            parts.append(_text(middle, frame.bottom + 13, f"it. {place}", "middle", "muted"))
         begin = end
-    parts.append(_text((left + right) / 2, height - 5, x_label, "middle", "muted"))
-    for line in lines:
-        drawn = [at(x, y) for x, y in thinned(line.points)]
-        dash = _DASHES[line.colour // 4 % len(_DASHES)]
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(
-            f'<path d="{_path(drawn, steps)}" class="line c{line.colour % NUM_COLOURS}"{dashed}>'
-            f"<title>{escape(line.label)}</title></path>"
-        )
-    if named:
-        ends = [at(*line.points[-1])[1] for line in lines]
-        for line, y, own in zip(lines, _spread(ends, 12.5, top, bottom), ends, strict=True):
-            kind = f"c{line.colour % NUM_COLOURS}"
-            x_end = at(line.points[-1][0], 0)[0]
-            parts.append(_rule(x_end, own, right + 5, y, f"leader {kind}"))
-            parts.append(_text(right + 8, y + 4, line.label[:9], kind=f"name {kind}"))
-    return _svg(width, height, label, parts)
+    return parts
+
+
+def _drawn(frame: _Frame, line: Line, steps: bool, most: int) -> str:
+    drawn = [frame.at(x, y) for x, y in thinned(line.points, most)]
+    return (
+        f'<path d="{_path(drawn, steps)}" class="line c{line.colour % NUM_COLOURS}"'
+        f"{dash_of(line.colour)}><title>{escape(line.label)}</title></path>"
+    )
+
+
+def _band(frame: _Frame, line: Line, most: int) -> str:
+    both = thinned(list(zip(line.points, line.band, strict=True)), most)
+    above = [frame.at(x, y + spread) for (x, y), spread in both]
+    below = [frame.at(x, y - spread) for (x, y), spread in reversed(both)]
+    path = _path([*above, *below], steps=False)
+    return f'<path d="{path}Z" class="band c{line.colour % NUM_COLOURS}"/>'
+
+
+def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
+    parts = []
+    ends = [frame.at(*line.points[-1])[1] for line in lines]
+    places = _spread(ends, 12.5, frame.top, frame.bottom)
+    for line, y, own in zip(lines, places, ends, strict=True):
+        kind = f"c{line.colour % NUM_COLOURS}"
+        x_end = frame.at(line.points[-1][0], frame.low)[0]
+        parts.append(_rule(x_end, own, frame.right + 5, y, f"leader {kind}"))
+        parts.append(_text(frame.right + 8, y + 4, line.label[:9], kind=f"name {kind}"))
+    return parts
 
 
 def flow(stages: Sequence[Stage], label: str) -> Markup:

@@ -136,6 +136,19 @@ def finding(facts: RunFacts) -> str:
     return f"Mean accuracy: {', '.join(shown)} of {words.plural(len(changes), 'domain')}"
 
 
+def verdict(facts: RunFacts) -> str:
+    """One sentence for the top of a summary: how far it came, and what was found."""
+    state = facts.progress
+    if state.finished:
+        begin = "Finished"
+    elif state.stop_reason:
+        begin = f"Stopped: {state.stop_reason.rstrip('.')}"
+    else:
+        begin = f"Not finished ({words.words_of_place(state)}, {words.doing(state.phase)})"
+    found = finding(facts)
+    return f"{begin}." if found in ("Accuracy", "Result") else f"{begin}. {found}."
+
+
 def notes(facts: RunFacts) -> list[str]:
     """What the numbers do and do not say."""
     sums = (one.lines()[0] for one in facts.overlaps)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from phalanx.report.headlines import verdict
+from phalanx.report.health import by_name, signs
 from phalanx.report.html import finding, headline, notes, write_whole
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
@@ -28,6 +31,11 @@ from phalanx.report.words import (
     total_seconds,
 )
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
+_MARKS = re.compile(r"[\\`*|]|~(?=~)|\](?=[(\[])|(?<!\w)_|_(?!\w)|^[#>+\[-]")
+_NAMES = re.compile(r"(?<!\w)@(?=\w)")  # of people, whom a mention would call
+_PLAIN = re.compile(r"[\w.-]+", re.ASCII)
+
 
 def write_markdown(facts: RunFacts, path: Path | str) -> None:
     """Write the summary to ``path``."""
@@ -37,17 +45,21 @@ def write_markdown(facts: RunFacts, path: Path | str) -> None:
 def render(facts: RunFacts) -> str:
     """Headline, accuracy by domain and by member, reputations, pairs, and how to read them."""
     measured = facts.evaluation
-    parts = [f"# {run_name(facts)}", ""]
+    parts = [f"# {_safe(run_name(facts))}", "", f"**{_safe(verdict(facts))}**", ""]
     parts += [line for one in warnings(facts) for line in (f"> {_safe(one)}", "")]
-    parts += [f"- {i['name']}: **{i['value']}** ({i['note']})" for i in headline(facts)]
+    parts += _signs(facts)
+    parts += [
+        f"- {_safe(i['name'])}: **{_safe(i['value'])}** ({_safe(i['note'])})"
+        for i in headline(facts)
+    ]
     if facts.sectioned:
         own = own_sections(facts)
         parts += [line for section in own for line in _section(section)]
         if facts.command:
-            return "\n".join(parts) + "\n"
-        parts += ["", *_accounting(facts), "", *_reading(facts)]
+            return "\n".join([*parts, *_more(facts)]) + "\n"
+        parts += ["", *_accounting(facts), *_more(facts), "", *_reading(facts)]
         return "\n".join(parts) + "\n"
-    parts += ["", f"## {finding(facts)}", ""]
+    parts += ["", f"## {_safe(finding(facts))}", ""]
     if measured.note:
         parts += [f"{measured.note[:1].upper()}{measured.note[1:]}.", ""]
     if len(measured.iterations) > 1 and measured.changes:
@@ -69,9 +81,11 @@ def render(facts: RunFacts) -> str:
     if facts.reputations:
         ranked = sorted(facts.reputations, key=lambda line: -line.value)
         parts += ["", "## Reputations", ""]
-        parts += [f"- {line.member}: {line.value:.2f} (from {line.start:.2f})" for line in ranked]
+        parts += [
+            f"- {_safe(line.member)}: {line.value:.2f} (from {line.start:.2f})" for line in ranked
+        ]
     parts += [line for section in own_sections(facts) for line in _section(section)]
-    parts += ["", *_accounting(facts), "", *_reading(facts)]
+    parts += ["", *_accounting(facts), *_more(facts), "", *_reading(facts)]
     return "\n".join(parts) + "\n"
 
 
@@ -89,9 +103,38 @@ def _accounting(facts: RunFacts) -> list[str]:
         "",
         *shown,
         *_judged(facts),
-        *[f"- endpoint {line}" for line in endpoint_lines(facts)],
-        f"- time: {duration(total_seconds(facts))}",
+        *[f"- endpoint {_safe(line)}" for line in endpoint_lines(facts)],
+        *_cost(facts),
     ]
+
+
+def _cost(facts: RunFacts) -> list[str]:
+    """Time, and tokens where engines count them; money stands with the endpoints."""
+    lines = [f"- time: {duration(total_seconds(facts))}"]
+    read = sum(one.tokens_in for one in facts.spending)
+    written = sum(one.tokens_out for one in facts.spending)
+    asked = sum(one.requests for one in facts.spending)
+    if read or written:
+        lines.append(f"- {plural(asked, 'request')}: {read:,} tokens read, {written:,} written")
+    return lines
+
+
+def _signs(facts: RunFacts) -> list[str]:
+    """What fired, a line for each rule: the first place of it, and how many more there are."""
+    lines = []
+    for name, found in by_name(signs(facts)).items():
+        more = f" and {len(found) - 1:,} more like it" if len(found) > 1 else ""
+        lines.append(f"> - `{name}`: {_safe(found[0].sentence)}{more}. {_safe(found[0].advice)}.")
+    return ["> Signs to look into:", *lines, ""] if lines else []
+
+
+def _more(facts: RunFacts) -> list[str]:
+    """The commands that show the rest, for whoever has the run."""
+    run = run_name(facts)
+    run = f"runs/{run}" if _PLAIN.fullmatch(run) else "RUN"
+    return ["", "## See more", "", f"`phalanx report {run}` writes the whole page, "
+            f"`phalanx serve {run}` shows it in a browser; `phalanx export {run} WHAT --out FILE` "
+            "writes rows."]  # fmt: skip
 
 
 def _judged(facts: RunFacts) -> list[str]:
@@ -113,7 +156,7 @@ def _judged(facts: RunFacts) -> list[str]:
 
 
 def _reading(facts: RunFacts) -> list[str]:
-    return ["## How to read this", "", *[f"- {note}" for note in notes(facts)]]
+    return ["## How to read this", "", *[f"- {_safe(note)}" for note in notes(facts)]]
 
 
 def sections_text(title: str, found: Sequence[Section]) -> str:
@@ -123,7 +166,7 @@ def sections_text(title: str, found: Sequence[Section]) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    lines = ["", f"## {section.title}", ""]
+    lines = ["", f"## {_safe(section.title)}", ""]
     lines += [f"- {_safe(line)}" for line in section.lines]
     for view in section.tables:
         lines += ["", f"### {_safe(view.title)}", "", *_view(view)]
@@ -138,8 +181,13 @@ def _view(view: TableView) -> list[str]:
 
 
 def _safe(text: str) -> str:
-    """A text that closes no cell and begins no tag."""
-    return escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
+    """A text that is only read: it closes no cell, begins no tag, link or list, and names nobody.
+
+    Control characters and marks that turn the direction of what follows are replaced.
+    """
+    plain = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split("\n")))
+    plain = _NAMES.sub("\\g<0>\N{ZERO WIDTH SPACE}", plain)
+    return _MARKS.sub(r"\\\g<0>", escape(plain, quote=False))
 
 
 def _table(first: str, rows: list[tuple[str, Change | None]]) -> list[str]:
@@ -147,7 +195,7 @@ def _table(first: str, rows: list[tuple[str, Change | None]]) -> list[str]:
     for name, change in rows:
         if change:
             lines.append(
-                f"| {name} | {percent(change.before)} [{span(change.before_interval)}] "
+                f"| {_safe(name)} | {percent(change.before)} [{span(change.before_interval)}] "
                 f"| {percent(change.after)} [{span(change.after_interval)}] "
                 f"| {points(change.difference)} | {points_span(change.interval, 0)} |"
             )

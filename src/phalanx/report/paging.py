@@ -17,30 +17,45 @@ from markupsafe import Markup
 
 from phalanx.config.schema import Config
 from phalanx.report import headlines, plots, views, words
+from phalanx.report.charts import key
+from phalanx.report.health import signs
 from phalanx.report.moaa_views import mixture_examples
 from phalanx.report.moaa_words import Section
+from phalanx.report.pace_views import (
+    cost_views,
+    event_line,
+    health_view,
+    left_line,
+    phases_view,
+    working_line,
+)
 from phalanx.report.records import RunFacts
 from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.warnings import warnings
 
 _HERE = Path(__file__).parent
-_FIRST: tuple[str, str, Section | None] = ("overview", "Overview", None)
+_FIRST: tuple[tuple[str, str, Section | None], ...] = (
+    ("overview", "Overview", None),
+    ("progress", "Progress", None),
+)
+_MAX_SETTINGS = 600
+MAX_SIGNS = 40
 _SECTIONS = (
     ("accuracy", "Accuracy"),
     ("reputation", "Reputations"),
     ("judges", "Judges"),
     ("pairs", "Pairs"),
     ("training", "Training"),
-    ("time", "Time"),
+    ("time", "Time and cost"),
     ("examples", "Examples"),
     ("notes", "Notes"),
 )
-_COMMAND_SECTIONS = (("requests", "Requests"), ("time", "Time"), ("notes", "Members"))
+_COMMAND_SECTIONS = (("requests", "Requests"), ("time", "Time and cost"), ("notes", "Members"))
 _MOAA_SECTIONS = (
     ("requests", "Requests"),
     ("training", "Training"),
-    ("time", "Time"),
+    ("time", "Time and cost"),
     ("examples", "Examples"),
     ("notes", "Notes"),
 )
@@ -86,7 +101,9 @@ def environment_of_page() -> Environment:
 
 def _context(facts: RunFacts) -> dict[str, Any]:
     heat_names, heat = views.heat(facts)
-    colours = plots.colours(facts)
+    learners = plots.shown_learners(facts)
+    trainings, trainings_left = views.cut(views.trainings(facts))
+    config, config_left = views.cut(_configuration(facts), _MAX_SETTINGS)
     return {
         "facts": facts,
         "name": words.run_name(facts),
@@ -100,8 +117,11 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "headline": headlines.headline(facts),
         "finding": headlines.finding(facts),
         **_accuracy(facts),
+        **_progress(facts),
         "reputation_plot": plots.reputation_plot(facts),
+        "banded": any(any(line.deviations) for line in facts.reputations),
         "reputations": views.reputations(facts),
+        "reputations_left": max(0, len(facts.reputations) - plots.MAX_NAMED),
         "heat": heat if facts.encounters else [],
         "heat_names": heat_names,
         "judges": views.judges(facts),
@@ -113,16 +133,37 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "failures": _failures(facts),
         "endpoints": endpoint_lines(facts),
         "panels": plots.training_panels(facts),
-        "legend": [(name, colour % 10) for name, colour in colours.items()],
-        "trainings": views.trainings(facts),
+        "legend": [
+            (name, key(colour)) for name, colour in plots.colours(facts).items() if name in learners
+        ],
+        "learners_left": len({t.member for t in facts.trainings if t.iteration}) - len(learners),
+        "health": health_view(signs(facts)[:MAX_SIGNS]),
+        "length_plot": plots.length_plot(facts),
+        "trainings": trainings,
+        "trainings_left": trainings_left,
         "no_training": facts.config["train"]["method"] == "none",
         "times": plots.time_plot(facts),
+        "costs": cost_views(facts),
         "total_time": words.duration(words.total_seconds(facts)),
         "examples": views.examples(facts),
         "notes": headlines.notes(facts),
-        "config": _configuration(facts),
+        "config": config,
+        "config_left": config_left,
         "made_by": f"Made by phalanx {facts.version} from {facts.folder}/ledger.sqlite"
         + (f", code {facts.code}." if facts.code else "."),
+    }
+
+
+def _progress(facts: RunFacts) -> dict[str, Any]:
+    over = bool(facts.progress.finished or facts.progress.stop_reason)
+    lines = [working_line(facts), left_line(facts)]
+    if facts.progress.finished:
+        lines = [f"Finished {facts.progress.finished[:19].replace('T', ' ')} UTC"]
+    return {
+        "over": over,
+        "progress_lines": [line for line in lines if line],
+        "phases": phases_view(facts),
+        "events": [event_line(event) for event in facts.pace.events],
     }
 
 
@@ -142,16 +183,16 @@ def _contents(facts: RunFacts) -> list[tuple[str, str, Section | None]]:
         left_out = () if facts.trains else ("training", "examples")
         last = [(*one, None) for one in _MOAA_SECTIONS if one[0] not in left_out]
         first = [(*_SECTIONS[0], None)] if facts.rival and _compared(facts) else []
-        return [_FIRST, *first, *own, *last]
+        return [*_FIRST, *first, *own, *last]
     if facts.command:
-        return [_FIRST, *own, *((*one, None) for one in _COMMAND_SECTIONS)]
+        return [*_FIRST, *own, *((*one, None) for one in _COMMAND_SECTIONS)]
     contents = list(_SECTIONS)
     if not _compared(facts):
         contents.insert(-3, contents.pop(0))
     place = contents.index(("pairs", "Pairs"))
     before, after = (((*one, None) for one in part) for part in
                      (contents[:place], contents[place:]))  # fmt: skip
-    return [_FIRST, *before, *own, *after]
+    return [*_FIRST, *before, *own, *after]
 
 
 def _compared(facts: RunFacts) -> bool:
@@ -161,10 +202,12 @@ def _compared(facts: RunFacts) -> bool:
 
 def _accuracy(facts: RunFacts) -> dict[str, Any]:
     compared = _compared(facts)
+    matrix = views.matrix(facts) if compared else []
     return {
         "domain_plot": plots.domain_plot(facts) if compared else None,
         "member_plot": plots.member_plot(facts) if compared else None,
-        "matrix": views.matrix(facts) if compared else [],
+        "matrix": matrix[-views.MAX_ROWS :],
+        "matrix_left": max(0, len(matrix) - views.MAX_ROWS),
         "trajectory": plots.trajectory_plot(facts),
         "tests_note": views.TESTS,
         "selection": views.selection(facts) if compared else [],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from phalanx import thresholds
 from phalanx.report.charts import (
     Dot,
     Line,
@@ -15,10 +16,11 @@ from phalanx.report.charts import (
     line_chart,
     time_bars,
 )
+from phalanx.report.health import response_lengths, signs
 from phalanx.report.measured_records import Measured
 from phalanx.report.moaa_records import MoaaFacts
 from phalanx.report.moaa_words import stage_name
-from phalanx.report.records import Change, RunFacts, TrainingFacts
+from phalanx.report.records import Change, ReputationLine, RunFacts, TrainingFacts
 from phalanx.report.words import DROP_WORDS, STATUS_WORDS, counted, duration, points
 
 # Reasons that a pair is dropped for although its duel was decided; the others follow from the
@@ -32,8 +34,22 @@ _PANELS = (
     ("logps/rejected", "Log-probability of the rejected", "nats"),
     ("kl/chosen", "Distance from the reference", "nats a token"),
     ("kl", "Distance from the start", "nats a token"),
+    ("length/chosen", "Length of the chosen", "tokens"),
+    ("length/completion", "Length of the response", "tokens"),
+    ("grad_norm", "Gradient norm", "norm"),
     ("clip_ratio/region_mean", "Share of tokens whose ratio is clipped", "share"),
 )
+MAX_LINES = 200
+"""Lines in a chart of a training signal: one for each member and iteration."""
+MAX_NAMED = 30
+"""Lines of a chart that are named at their ends."""
+_LEAST_LEARNERS = 4
+_LIMITS = {
+    "rewards/margins": (thresholds.MARGIN_FLAT,),
+    "kl/chosen": (thresholds.MAX_KL, -thresholds.CHOSEN_FALLS),
+    "kl": (thresholds.MAX_KL,),
+    "clip_ratio/region_mean": (thresholds.CLIPPED,),
+}
 
 
 def colours(facts: RunFacts) -> dict[str, int]:
@@ -93,6 +109,9 @@ def trajectory_plot(facts: RunFacts) -> Markup | None:
                 if (n, name) in measured.trajectory]  # fmt: skip
         if dots:
             lines.append(Line(name, dots, colour))
+    lines = lines[:MAX_NAMED]
+    if not lines:
+        return None
     return line_chart(lines, "Accuracy of each member after each iteration",
                       x_label="iteration", y_label="% right, test items")  # fmt: skip
 
@@ -143,12 +162,36 @@ def measured_plot(measured: Measured) -> Markup | None:
 
 def reputation_plot(facts: RunFacts) -> Markup | None:
     known = colours(facts)
-    lines = [Line(r.member, r.points, known[r.member]) for r in facts.reputations]
+    lines = [
+        Line(one.member, one.points, known[one.member], band=_deviations(one))
+        for one in sorted(facts.reputations, key=lambda one: -one.value)[:MAX_NAMED]
+    ]
     if not lines or not any(len(line.points) > 1 for line in lines):
         return None
     return line_chart(lines, "Reputation of each member over the duels", x_label="duels so far",
                       y_label="reputation", boundaries=facts.boundaries, steps=True,
                       height=300)  # fmt: skip
+
+
+def _deviations(line: ReputationLine) -> tuple[float, ...]:
+    """How far a reputation moved of late; nothing for rules that know no deviation."""
+    if len(line.deviations) != len(line.points) or not any(line.deviations):
+        return ()
+    return line.deviations
+
+
+def length_plot(facts: RunFacts) -> Markup | None:
+    """Mean length of each member's responses over the iterations; None before the second."""
+    known = colours(facts)
+    lines = [
+        Line(member, points, known[member])
+        for member, points in response_lengths(facts).items()
+        if len(points) > 1 and member in known
+    ][:MAX_NAMED]
+    if not lines:
+        return None
+    return line_chart(lines, "Mean length of the responses of each member",
+                      x_label="iteration", y_label="tokens a response")  # fmt: skip
 
 
 def flow_plot(facts: RunFacts) -> Markup | None:
@@ -201,9 +244,21 @@ def _grouped(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     return list(sums.items())
 
 
+def shown_learners(facts: RunFacts) -> list[str]:
+    """Whose signals are drawn: all, or so many that the page stays small; with warnings first."""
+    names = list(dict.fromkeys(t.member for t in facts.trainings if t.iteration > 0))
+    rounds = len({t.iteration for t in facts.trainings if t.iteration > 0})
+    most = max(_LEAST_LEARNERS, MAX_LINES // max(1, rounds))
+    if len(names) <= most:
+        return names
+    warned = {sign.where.split(",")[0] for sign in signs(facts)}
+    return sorted(names, key=lambda name: name not in warned)[:most]
+
+
 def training_panels(facts: RunFacts) -> list[dict[str, object]]:
     """One small chart a signal; the iterations stand one after another. Recruiting is left out."""
-    trainings = [t for t in facts.trainings if t.iteration > 0]
+    shown = shown_learners(facts)
+    trainings = [t for t in facts.trainings if t.iteration > 0 and t.member in shown]
     panels = []
     for signal, title, unit in _PANELS:
         chart = _panel(facts, trainings, signal, unit)
@@ -229,4 +284,5 @@ def _panel(
     if not lines:
         return None
     return line_chart(lines, f"{signal} over the training steps", x_label="steps", y_label=unit,
-                      boundaries=boundaries, named=False, width=290, height=170)  # fmt: skip
+                      boundaries=boundaries, named=False, limits=_LIMITS.get(signal, ()),
+                      width=290, height=170)  # fmt: skip

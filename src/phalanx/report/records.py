@@ -112,7 +112,8 @@ class Accounting:
 class ReputationLine:
     """A member's reputation over the duels of the run.
 
-    ``points`` are (duels so far, reputation), starting at (0, start).
+    ``points`` are (duels so far, reputation), starting at (0, start); ``deviations`` belong to
+    them (0 at the start, and where the rule has none).
     """
 
     member: str
@@ -124,6 +125,7 @@ class ReputationLine:
     wins: int
     losses: int
     ties: int
+    deviations: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

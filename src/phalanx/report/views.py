@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from phalanx.report.moaa_words import TableView, p_value
@@ -9,6 +10,8 @@ from phalanx.report.records import (
     Evaluation,
     Example,
     ExampleJudgment,
+    Leaning,
+    ReputationLine,
     RunFacts,
     TrainingFacts,
 )
@@ -19,14 +22,18 @@ from phalanx.report.words import (
     plural,
     points,
     points_span,
-    share_of,
     span,
     verdict,
     when,
 )
+from phalanx.statistics.shares import wilson_of_share
 
 MAX_TEXT = 4000
 MAX_SAID = 1000
+MAX_JUDGMENTS = 12
+MAX_HEAT = 30
+MAX_ROWS = 120
+"""Rows of a table on the page; the whole is in the ledger, and most of it in an export."""
 TESTS = (
     "Tests: exact McNemar (for means of members: flipped signs), adjusted by Holm over the domains "
     "of a row. Unclear is not equal: “finds” is the smallest difference (points) that the "
@@ -39,6 +46,11 @@ _TAGS = {
     "flipped": "Changed with the order.",
     "unread": "Unreadable.",
 }
+
+
+def cut(rows: Sequence[Any], most: int = MAX_ROWS) -> tuple[list[Any], int]:
+    """The first rows of a long table, and how many are left out."""
+    return list(rows[:most]), max(0, len(rows) - most)
 
 
 def signed(value: float, places: int = 2) -> str:
@@ -180,6 +192,7 @@ def reputations(facts: RunFacts) -> list[dict[str, str]]:
             "start": f"{line.start:.{places}f}",
             "value": f"{line.value:.{places}f}",
             "deviation": f"{line.deviation:.2f}" if moved else "–",
+            "won": _won(line),
             "wins": f"{line.wins:,}",
             "losses": f"{line.losses:,}",
             "ties": f"{line.ties:,}",
@@ -188,9 +201,18 @@ def reputations(facts: RunFacts) -> list[dict[str, str]]:
     ]
 
 
+def _won(line: ReputationLine) -> str:
+    """The share of its judged duels that a member won, ties as half, with its interval."""
+    judged = line.wins + line.losses + line.ties
+    if not judged:
+        return "–"
+    share = (line.wins + line.ties / 2) / judged
+    return f"{percent(share, 0)} [{span(wilson_of_share(share, judged))}]"
+
+
 def heat(facts: RunFacts) -> tuple[list[str], list[dict[str, Any]]]:
-    """Rows and columns by reputation, the highest first."""
-    order = sorted(facts.reputations, key=lambda line: -line.value)
+    """Rows and columns by reputation, the highest first; at most :data:`MAX_HEAT` of them."""
+    order = sorted(facts.reputations, key=lambda line: -line.value)[:MAX_HEAT]
     names = [line.member for line in order]
     met = {(e.member, e.opponent): e for e in facts.encounters}
     rows = []
@@ -199,30 +221,50 @@ def heat(facts: RunFacts) -> tuple[list[str], list[dict[str, Any]]]:
         for opponent in names:
             encounter = met.get((name, opponent))
             if encounter is None:
-                cells.append({"text": "·" if name == opponent else "–", "kind": ""})
+                cells.append({"text": "·" if name == opponent else "–", "kind": "", "share": ""})
                 continue
             share = encounter.wins / encounter.judged
             side, strength = "won" if share > 0.5 else "lost", round(10 * abs(share - 0.5))
             kind = f"{side}{strength}" if strength else ""
-            cells.append({"text": f"{encounter.wins} of {encounter.judged}", "kind": kind})
+            text = f"{encounter.wins} of {encounter.judged}"
+            cells.append({"text": text, "kind": kind, "share": f"{percent(share, 0)} %"})
         rows.append({"name": name, "cells": cells})
     return names, rows
 
 
-def judges(facts: RunFacts) -> list[dict[str, str]]:
-    def share(value: float | None, count: int) -> str:
-        return "–" if value is None else f"{percent(value, 0)} % of {count:,}"
+def _part(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def judges(facts: RunFacts) -> list[dict[str, Any]]:
+    """Cells of the judges' table; a share is (share and count, interval)."""
+
+    def share(value: float | None, count: int, beside: str = "") -> tuple[str, str]:
+        """The share with its count, then its interval."""
+        if value is None:
+            return ("–", "")
+        interval = span(wilson_of_share(value, count))
+        return (f"{percent(value, 0)} % of {count:,}", f"[{interval}]{beside}")
+
+    def leaning(found: Leaning | None) -> tuple[str, str]:
+        if found is None:
+            return ("–", "")
+        outcome = found.outcome
+        beside = "" if outcome is None else f", outcomes {percent(outcome, 0)}"
+        return share(found.share, found.n, beside)
 
     return [
         {
             "name": judge.member,
             "asked": f"{judge.asked:,}",
-            "unreadable": share_of(judge.asked - judge.readable, judge.asked),
+            "unreadable": share(_part(judge.asked - judge.readable, judge.asked), judge.asked),
             "ties": f"{judge.ties:,}",
-            "flipped": f"{judge.flipped:,}",
+            "flipped": share(_part(judge.flipped, judge.readable), judge.readable),
             "agreement": share(judge.agreement, judge.num_compared),
             "mean": "–" if judge.mean_score is None else signed(judge.mean_score),
             "longer": share(judge.longer, judge.num_lengths),
+            "own": leaning(judge.own),
+            "family": leaning(judge.family),
             "reliability": "–" if judge.reliability is None else f"{judge.reliability:.2f}",
         }
         for judge in facts.judges
@@ -287,7 +329,8 @@ def _example(example: Example) -> dict[str, Any]:
         "right": example.right,
         "sides": [side("left"), side("right")],
         "outcome": _outcome(example),
-        "judgments": [_judgment(judgment) for judgment in example.judgments],
+        "judgments": [_judgment(judgment) for judgment in example.judgments[:MAX_JUDGMENTS]],
+        "more": max(0, len(example.judgments) - MAX_JUDGMENTS),
     }
 
 
