@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import time
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -16,6 +19,9 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 from phalanx.types import Progress
+
+_ITERATION = re.compile(r"Iteration (\d+) of (\d+)")  # as the loop says it
+_NARROW = 80
 
 
 class Silent:
@@ -44,16 +50,17 @@ class Bars:
     def start(self, phase: str, total: int, unit: str = "") -> None:
         self.finish()
         self._began, self._done, self._unit = time.monotonic(), 0, unit
-        self._bar = RichProgress(
-            TextColumn("  {task.description:<20}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-        )
+        columns = [TextColumn("  {task.description}"), BarColumn(bar_width=8), MofNCompleteColumn()]
+        if self._console.width >= _NARROW:
+            columns = [
+                TextColumn("  {task.description:<20}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+            ]
+        self._bar = RichProgress(*columns, TimeRemainingColumn(), console=self._console)
         self._task = self._bar.add_task(phase, total=total, rate="")
         self._bar.start()
 
@@ -112,6 +119,55 @@ class Lines:
 
     def say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+class JsonLines:
+    """For machines: one JSON object a line, with its ``event`` and ``at`` (seconds since 1970).
+
+    ``iteration``, ``phase`` (begins, with its total), ``progress`` (at most one a second),
+    ``phase_end``, ``note``; whoever starts the work adds ``start`` and ``end`` by :meth:`event`.
+    """
+
+    def __init__(self, stream: TextIO | None = None, every_s: float = 1.0) -> None:
+        self._stream = stream or sys.stdout
+        self._every_s = every_s
+        self._phase = ""
+
+    def event(self, kind: str, **values: Any) -> None:
+        line = json.dumps({"event": kind, "at": round(time.time(), 3), **values})
+        print(line, file=self._stream, flush=True)
+
+    def start(self, phase: str, total: int, unit: str = "") -> None:
+        self.finish()
+        self._phase, self._total, self._unit = phase, total, unit
+        self._done, self._began = 0, time.monotonic()
+        self._said = self._began
+        self.event("phase", phase=phase, total=total, unit=unit)
+
+    def advance(self, amount: int = 1) -> None:
+        self._done += amount
+        now = time.monotonic()
+        if not self._phase or now - self._said < self._every_s:
+            return
+        self._said = now
+        rate = self._done / (now - self._began)
+        left = (self._total - self._done) / rate if rate else None
+        self.event("progress", phase=self._phase, done=self._done, total=self._total,
+                   unit=self._unit, per_second=rate, seconds_left=left)  # fmt: skip
+
+    def finish(self, note: str = "") -> None:
+        if self._phase:
+            self.event("phase_end", phase=self._phase, done=self._done, total=self._total,
+                       unit=self._unit, seconds=time.monotonic() - self._began)  # fmt: skip
+            self._phase = ""
+        if note:
+            self.say(note)
+
+    def say(self, text: str) -> None:
+        if found := _ITERATION.fullmatch(text):
+            self.event("iteration", iteration=int(found[1]), iterations=int(found[2]))
+        else:
+            self.event("note", text=text)
 
 
 class Stoppable:

@@ -9,6 +9,8 @@ MIN_STEPS = 8
 """Steps that a training needs before its signals say anything."""
 MIN_JUDGMENTS = 20
 """Judgments that a judge needs before its shares say anything."""
+MIN_RESPONSES = 10
+"""Responses of a member in an iteration before their mean length says anything."""
 
 MAX_KL = 0.5
 """Nats a token between the member and its reference, at the end of a training."""

@@ -4,7 +4,7 @@ Verbs of runs are in ``runs``, those that ask members without a run in ``asking`
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
 ``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people;
-``serving`` shows runs on a page.
+``serving`` shows runs on a page, ``watching`` in a terminal.
 """
 
 from phalanx.cli import (
@@ -20,10 +20,11 @@ from phalanx.cli import (
     runs,
     search,
     serving,
+    watching,
 )
 from phalanx.cli.base import app, main
 
 __all__ = [
     "app", "asking", "comparing", "handing", "judging", "keeping", "labelling", "main", "measuring",
-    "methods", "reproducing", "runs", "search", "serving",
+    "methods", "reproducing", "runs", "search", "serving", "watching",
 ]  # fmt: skip

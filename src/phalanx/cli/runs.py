@@ -1,4 +1,4 @@
-"""Verbs of runs: demo, init, check, run, recruit, status, report."""
+"""Verbs of runs: demo, init, check, run, recruit, report."""
 
 from __future__ import annotations
 
@@ -68,9 +68,15 @@ def run(
         Path | None, typer.Option("--out", help="The run's folder. Default: runs/NAME.")
     ] = None,
     quiet: Quiet = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For machines: progress as JSON lines, nothing else.")
+    ] = False,
 ) -> None:
     """Start a run, or continue it: the same command goes on where it stopped."""
-    _run(source, overrides, out_folder, quiet)
+    if as_json:
+        _run_for_machines(source, overrides, out_folder)
+    else:
+        _run(source, overrides, out_folder, quiet)
 
 
 @app.command()
@@ -91,17 +97,6 @@ def recruit(
 
     path = recruit_to(load(source, overrides), out_folder, progress=for_terminal(quiet=quiet))
     out.print(f"Wrote {path}. Next: phalanx run CONFIG pool={path}", markup=False)
-
-
-@app.command()
-def status(folder: RunFolder) -> None:
-    """How far a run is, from its ledger. Works while it runs."""
-    from phalanx.ledger import Ledger, run_ledger_path
-    from phalanx.report.facts import gather
-    from phalanx.report.terminal import status as render
-
-    with Ledger(run_ledger_path(folder)) as ledger:
-        out.print(render(gather(ledger, tables=False)))
 
 
 @app.command()
@@ -133,6 +128,36 @@ def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quie
     finally:
         progress.finish()
     _show(open_run(folder), None)
+
+
+def _run_for_machines(source: str, overrides: list[str] | None, out_folder: Path | None) -> None:
+    """The same, told in JSON lines on stdout; the last one says how it ended, and why."""
+    from phalanx.api import default_folder, open_run
+    from phalanx.errors import PhalanxError
+    from phalanx.loop import align
+    from phalanx.progress import JsonLines
+    from phalanx.report.health import signs
+
+    progress = JsonLines()
+    try:
+        config = load(source, overrides)
+        folder = out_folder or default_folder(source, config)
+        progress.event("start", folder=str(folder), method=config.method,
+                       iterations=config.iterations)  # fmt: skip
+        try:
+            with stopping():
+                align(config, folder, progress=progress)
+        finally:
+            progress.finish()
+    except PhalanxError as error:
+        progress.event("end", state="ended", exit_code=error.exit_code, reason=str(error))
+        raise
+    done = open_run(folder)
+    for sign in signs(done.facts()):
+        progress.event("warning", rule=sign.name, where=sign.where, says=sign.says,
+                       value=sign.value, threshold=sign.threshold)  # fmt: skip
+    path = done.report()
+    progress.event("end", state="finished", exit_code=0, reason="", report=str(path))
 
 
 def _show(run, path: Path | None) -> None:

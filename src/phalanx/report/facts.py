@@ -9,6 +9,7 @@ from dataclasses import replace
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.ledger import Ledger
+from phalanx.ledger.holding import holder
 from phalanx.report.accounting import accounting, encounters, reputations
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
 from phalanx.report.examples import examples
@@ -46,16 +47,19 @@ def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
     Without ``tables``: no contests, no judges under test and no examples, which take long and are
     no part of a run's status.
     """
+    # Before the rows: who is gone by then has written all of them, so that a run which ends while
+    # it is read never looks as if it had been killed.
+    process = holder(ledger.folder)
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
         config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
-        facts = _gather(ledger, config, tables)
+        facts = _gather(ledger, config, tables, process)
         return _of_command(ledger, facts, config, tables) if is_command(facts.method) else facts
     finally:
         ledger.query("COMMIT")
 
 
-def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
+def _gather(ledger: Ledger, config: Config, tables: bool, process: int | None) -> RunFacts:
     members = ledger.members()
     names = json.loads(ledger.get("pool_order") or "[]")
     trainings = _trainings(ledger, names)
@@ -101,7 +105,7 @@ def _gather(ledger: Ledger, config: Config, tables: bool) -> RunFacts:
             maths=[task.name for task in config.evaluate.tasks if task.kind == "math"],
         ),
         times=times,
-        pace=pace(ledger, state, account.phases, times),
+        pace=pace(ledger, state, account.phases, times, process),
         spending=spending(ledger),
         examples=examples(ledger, ranked=ranked) if tables else (),
         endpoints=endpoints(ledger),

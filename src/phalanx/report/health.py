@@ -56,7 +56,7 @@ class TrainingRule:
 
 def _with(value: float, unit: str) -> str:
     if unit == "%":
-        return f"{percent(value, 0)} %"
+        return f"{100 * value:.3g} %"
     return f"{value:.3g} {unit}".replace("-", MINUS).strip()
 
 
@@ -216,10 +216,11 @@ def _leans(leaning: Leaning) -> bool:
 
 
 def response_lengths(facts: RunFacts) -> dict[str, list[tuple[int, float]]]:
-    """Member -> (iteration, mean tokens of a response) where tokens were counted."""
+    """Member -> (iteration, mean tokens of a response) where enough were written, and counted."""
     found: dict[str, list[tuple[int, float]]] = {}
     for spent in facts.spending:
-        if spent.phase in ("answer", "sample") and spent.tokens_out and spent.iteration:
+        enough = spent.requests >= t.MIN_RESPONSES and spent.tokens_out and spent.iteration
+        if spent.phase in ("answer", "sample") and enough:
             point = (spent.iteration, spent.tokens_out / spent.requests)
             found.setdefault(spent.member, []).append(point)
     return found

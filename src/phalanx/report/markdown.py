@@ -22,6 +22,7 @@ from phalanx.report.words import (
     choice_line,
     counted,
     duration,
+    harmless,
     percent,
     plural,
     points,
@@ -31,7 +32,6 @@ from phalanx.report.words import (
     total_seconds,
 )
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 _MARKS = re.compile(r"[\\`*|]|~(?=~)|\](?=[(\[])|(?<!\w)_|_(?!\w)|^[#>+\[-]")
 _NAMES = re.compile(r"(?<!\w)@(?=\w)")  # of people, whom a mention would call
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
@@ -185,7 +185,7 @@ def _safe(text: str) -> str:
 
     Control characters and marks that turn the direction of what follows are replaced.
     """
-    plain = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split("\n")))
+    plain = harmless(" ".join(text.split("\n")))
     plain = _NAMES.sub("\\g<0>\N{ZERO WIDTH SPACE}", plain)
     return _MARKS.sub(r"\\\g<0>", escape(plain, quote=False))
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from phalanx.ledger import ENDED, Ledger
-from phalanx.ledger.holding import holder
 from phalanx.report.records import Event, Pace, PhaseAccount, PhasePace, PhaseTime, Progress
 from phalanx.report.records import Spending as Spent
 
@@ -21,8 +20,12 @@ def pace(
     state: Progress,
     accounts: Sequence[PhaseAccount],
     times: Sequence[PhaseTime],
+    process: int | None,
 ) -> Pace:
-    """Every phase with what is done, owed, its rate, and the time left of the one under way."""
+    """Every phase with what is done, owed, its rate, and the time left of the one under way.
+
+    ``process`` is the one at work on the run, looked up before anything was read.
+    """
     seconds = {(time.iteration, time.phase): time.seconds for time in times}
     ended = state.finished or state.stop_reason
     lines = [
@@ -47,7 +50,7 @@ def pace(
     return Pace(
         phases=tuple(lines),
         left=None if ended else _left(state, lines, times),
-        holder=holder(ledger.folder),
+        holder=process,
         last_at=last,
         exit_code=_exit_code(ledger, last_at=last),
         events=_events(ledger),

@@ -20,6 +20,7 @@ from phalanx.report.servers import endpoint_lines
 from phalanx.report.trials import trials_table
 from phalanx.report.views import collective_notes, paired_tests
 from phalanx.report.warnings import warnings
+from phalanx.report.watch_views import pace_parts, watch_parts
 from phalanx.report.words import (
     AGREES,
     DROP_WORDS,
@@ -31,6 +32,7 @@ from phalanx.report.words import (
     doing,
     duration,
     flipped,
+    harmless,
     percent,
     plural,
     points,
@@ -60,6 +62,11 @@ def status(facts: RunFacts) -> RenderableType:
     return _Page(lambda: _status(facts))
 
 
+def watched(facts: RunFacts) -> RenderableType:
+    """The same in few lines, for a window that is looked at while the run goes on."""
+    return _Page(lambda: watch_parts(facts))
+
+
 def sections_page(title: str, found: Sequence[Section]) -> RenderableType:
     """Sections of words and tables under a title, but for details."""
     return _Page(lambda: chain([Text(title, style="bold")], _shown(found)))
@@ -73,12 +80,12 @@ class _Page:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         for part in self.parts():
-            if not options.ascii_only:
-                yield part
-                continue
             for segment in console.render(part, options):
-                # Names of domains and files may have any letter: none of them ends the summary.
-                plain = segment.text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+                # Names of domains and files may have any letter: none of them ends the summary,
+                # nor steers the terminal.
+                plain = harmless(segment.text)
+                if options.ascii_only:
+                    plain = plain.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
                 yield Segment(plain, segment.style, segment.control)
 
 
@@ -104,6 +111,7 @@ def _summary(facts: RunFacts) -> Iterator[RenderableType]:
 def _status(facts: RunFacts) -> Iterator[RenderableType]:
     yield _heading(facts)
     yield from _state_lines(facts)
+    yield from pace_parts(facts)
     if facts.found:
         yield Text("")
         yield trials_table(facts.found)

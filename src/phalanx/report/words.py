@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from phalanx.report.records import Change, Choice, Progress, RunFacts
 from phalanx.statistics import Interval
 
 MINUS = "−"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 NO_PAIRS = (
     "Warning: no pair was kept, so nothing can be learnt. Look at the judges (phalanx export RUN "
@@ -99,6 +101,12 @@ def doing(phase: str) -> str:
         return phase
     word = _DOING[known[-1]]
     return word if phase == known[-1] else f"{word} ({phase})"
+
+
+def harmless(text: str) -> str:
+    """The text with a visible sign for whatever would steer a terminal, or turn the direction of
+    what follows: control characters but for tabs and line ends, and bidirectional marks."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def percent(share: float, places: int = 1) -> str:

@@ -1,0 +1,69 @@
+"""Verbs that look at a run while it goes on: status, watch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from phalanx.cli.base import RunFolder, app, out
+
+Json = Annotated[bool, typer.Option("--json", help="For machines: JSON with stable keys.")]
+Short = Annotated[bool, typer.Option("--quiet", "-q", help="One line and no more.")]
+
+
+@app.command()
+def status(folder: RunFolder, as_json: Json = False, quiet: Short = False) -> None:
+    """How far a run is, from its ledger. Works while it runs."""
+    import json
+
+    from phalanx.ledger import Ledger, run_ledger_path
+    from phalanx.report.facts import gather
+    from phalanx.report.machine import status_object
+    from phalanx.report.terminal import status as render
+    from phalanx.report.watch_views import plain_line
+    from phalanx.report.words import harmless
+
+    with Ledger(run_ledger_path(folder)) as ledger:
+        facts = gather(ledger, tables=False)
+    if as_json:
+        print(json.dumps(status_object(facts), indent=2))
+    elif quiet:
+        print(harmless(plain_line(facts)))
+    else:
+        out.print(render(facts))
+
+
+@app.command()
+def watch(
+    folder: RunFolder,
+    as_json: Json = False,
+    quiet: Short = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two looks, at least.")
+    ] = 1.0,
+) -> None:
+    """Follow a run in the terminal until it ends. Ctrl-C ends watching, not the run.
+
+    Exit code: 0 finished; that of the run's own command where it ended early (1 error, 3 budget,
+    130 interrupted); 4 its process is gone without a word; 130 Ctrl-C here.
+    """
+    from phalanx.report.following import JsonLines, Log, Quiet, Window
+    from phalanx.report.following import watch as follow
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    console = Console()
+    if as_json:
+        shown = JsonLines(say)
+    elif quiet:
+        shown = Quiet(say)
+    else:
+        shown = Window(console) if console.is_terminal else Log(say)
+    try:
+        end = follow(folder, shown, every_s=every)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    raise typer.Exit(end.exit_code)
