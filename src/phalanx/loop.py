@@ -47,6 +47,7 @@ from phalanx.recruit import recruit_jobs
 from phalanx.report.scores import best_on_dev
 from phalanx.sources import BUILTIN, WHOLE, instructions_of, read_demonstrations
 from phalanx.tasks import TaskItem, contamination
+from phalanx.tracking import follow, tell, tracked
 from phalanx.training import TrainJob
 from phalanx.types import (
     Demonstration,
@@ -107,6 +108,7 @@ def align(
             prepare_pool(session)
             measure(session, 0)
             measure_together(session)
+            follow(config, ledger, session.progress, 0)
             for number in range(1, length_of(config) + 1):
                 iterate(session, number)
         if ledger.get("finished") is None:
@@ -131,6 +133,7 @@ def iterate(session: Session, number: int) -> None:
     learn(session, number)
     if number % config.evaluate.every == 0 or number == config.iterations:
         measure(session, number)
+    follow(config, ledger, session.progress, number)
 
 
 def open_run(session: Session, notes: Sequence[str]) -> None:
@@ -212,7 +215,8 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
-    if (config.aggregate.anchors, config.share) != (before.aggregate.anchors, before.share):
+    free = [(one.aggregate.anchors, one.share, one.track) for one in (config, before)]
+    if free[0] != free[1]:
         ledger.put("config", config.model_dump_json())
     if config.iterations == before.iterations or not length_of(config):
         return
@@ -237,6 +241,7 @@ def prepare_pool(session: Session) -> None:
     session.progress.say(f"Recruiting {len(owed)} specialists from {owed[0].base}")
     folder = session.folder.resolve() / "adapters" / "iteration-0"
     jobs = recruit_jobs(settings, owed, folder, seed=session.config.seed, left_out=session.left_out)
+    jobs = tracked(session.config, session.ledger, jobs)
     results = session.workshop.train("recruit", jobs, session.progress, session.check_stop)
     _record_trainings(session, 0, "recruit", results)
 
@@ -265,6 +270,7 @@ def learn(session: Session, number: int) -> None:
         _job(session, number, member, lesson, pairs, initial[member.name].adapter)
         for member, lesson in lessons.items()
     ]
+    jobs = tracked(config, ledger, jobs)
     results = session.workshop.train("train", jobs, session.progress, session.check_stop)
     _record_trainings(session, number, "train", _learned(session, number, lessons, results))
 
@@ -479,5 +485,6 @@ def _record_trainings(
     started = time.monotonic()
     for result in results:
         session.ledger.record_training(number, result)
+        tell(session.ledger, session.progress, result.notes)
         session.ledger.add_seconds(number, phase, time.monotonic() - started, 1)
         started = time.monotonic()

@@ -225,7 +225,6 @@ class Response:
 @dataclass(frozen=True, slots=True)
 class Duel:
     """Two contestants on one instruction. ``left`` is the active member; sides mean no more.
-
     Where several responses of one member meet, a contestant is a response: ``ada#2``.
 
     >>> Duel(id="d0", instruction=Instruction("i1", "2+2?"), left="ada", right="bob",
@@ -373,7 +372,7 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What training one member produced. ``steps`` holds one dict of health signals a step."""
+    """What training one member produced. ``steps``: signals of each; ``notes``: of trackers."""
 
     member: Member
     num_examples: int
@@ -381,6 +380,7 @@ class TrainResult:
     steps: tuple[dict[str, float], ...]
     summary: dict[str, float]
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ RESUME_FREE = (
     "budget",
     "search.calls",
     "share",
+    "track",
     "endpoints.*.url",
     "endpoints.*.key",
     "endpoints.*.max_concurrency",

@@ -30,6 +30,7 @@ from phalanx.config.rules_rivals import check_rival
 from phalanx.config.rules_served import check_served
 from phalanx.config.rules_sharing import check_sharing
 from phalanx.config.rules_tasks import check_tasks
+from phalanx.config.rules_tracking import check_tracking
 from phalanx.config.rules_training import check_whole, holds, prompt_leaves_room
 from phalanx.config.rules_vllm import check_vllm
 from phalanx.config.schema import Config, MemberSettings
@@ -92,6 +93,7 @@ def check(
             check_tasks(config, purpose),
             check_devices(config, machine, here=gpus is None),
             check_sharing(config, complete),
+            check_tracking(config) if purpose == "run" else (),
         )
     )
 

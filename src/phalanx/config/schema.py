@@ -48,6 +48,7 @@ from phalanx.config.schema_rivals import (
     SppoSettings,
 )
 from phalanx.config.schema_sharing import ShareSettings
+from phalanx.config.schema_watching import TrackSettings
 
 __all__ = [
     "AggregateSettings", "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings",
@@ -480,6 +481,7 @@ class Config(Section):
     search: SearchSettings = SearchSettings()
     resources: ResourceSettings = ResourceSettings()
     share: ShareSettings = ShareSettings()
+    track: TrackSettings = TrackSettings()
 
     @property
     def pair_section(self) -> Literal["sft", "train"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
 from phalanx.config.schema_rivals import GrpoSettings
+from phalanx.trackers import Target
 from phalanx.training.train import train_dpo, train_grpo, train_sft
 from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
 
@@ -28,6 +29,8 @@ class TrainJob:
     seed: int
     version: int
     initial_adapter: str | None = None
+    tracked: Target | None = None
+    """Where the steps are reported."""
 
     @property
     def num_steps(self) -> int:
@@ -43,6 +46,7 @@ class TrainJob:
     def run(self, weights: Weights, progress: Progress) -> TrainResult:
         """Train with weights of this process."""
         common = {"seed": self.seed, "version": self.version, "progress": progress}
+        common["tracked"] = self.tracked
         if isinstance(self.settings, TrainSettings):
             return train_dpo(
                 weights,

@@ -86,6 +86,7 @@ def write_manifest(folder: Path, key: str, inputs: dict[str, Any], result: Train
     """The last file of a finished folder: what went in, and the complete result."""
     body = dataclasses.asdict(result)
     # What was trained is the folder itself, wherever that is moved.
+    del body["notes"]  # of this start alone
     del body["member"]["base" if held_in(folder) == "model" else "adapter"]
     manifest = {"format": FORMAT, "key": key, **_hashes(folder), **inputs, "result": body}
     text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)

@@ -18,6 +18,7 @@ from phalanx.config.schema import OptimiserSettings, TrainSettings
 from phalanx.config.schema_rivals import GrpoSettings
 from phalanx.errors import ConfigError, TrainingError
 from phalanx.identity import content_id
+from phalanx.trackers import Target, reporting
 from phalanx.training.batches import plan_batches
 from phalanx.training.examples import (
     DemonstrationRow,
@@ -64,6 +65,7 @@ class _Job:
     seed: int
     version: int
     progress: Progress | None
+    tracked: Target | None
 
 
 def train_dpo(
@@ -77,6 +79,7 @@ def train_dpo(
     version: int,
     initial_adapter: str | None = None,
     progress: Progress | None = None,
+    tracked: Target | None = None,
 ) -> TrainResult:
     """Preference optimisation of the member on the pairs, by ``settings.loss``.
 
@@ -96,7 +99,7 @@ def train_dpo(
     """
     settings = settings.named()
     _check_reference(member, settings)
-    job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress)
+    job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress, tracked)
     reference = None
     if settings.reference == "initial":
         reference = _hash_of(initial_adapter, member) or "base"
@@ -134,12 +137,13 @@ def train_sft(
     seed: int,
     version: int,
     progress: Progress | None = None,
+    tracked: Target | None = None,
 ) -> TrainResult:
     """Supervised fine-tuning of the member on the demonstrations' responses.
 
     Raises :class:`TrainingError` as :func:`train_dpo` does.
     """
-    job = _Job("sft", weights, member, settings, Path(folder), seed, version, progress)
+    job = _Job("sft", weights, member, settings, Path(folder), seed, version, progress, tracked)
     key = _key(job, demonstrations, None)
     stored = finished(job.folder, key, member, version)
     if stored is not None:
@@ -164,6 +168,7 @@ def train_grpo(
     seed: int,
     version: int,
     progress: Progress | None = None,
+    tracked: Target | None = None,
 ) -> TrainResult:
     """Group-relative policy optimisation (arXiv 2402.03300) of the member on rated responses.
 
@@ -175,7 +180,7 @@ def train_grpo(
     Raises :class:`TrainingError` as :func:`train_dpo` does, and for a response without an
     advantage.
     """
-    job = _Job("grpo", weights, member, settings, Path(folder), seed, version, progress)
+    job = _Job("grpo", weights, member, settings, Path(folder), seed, version, progress, tracked)
     key = _key(job, rated, None)
     stored = finished(job.folder, key, member, version)
     if stored is not None:
@@ -215,9 +220,10 @@ def _train(
     began = time.monotonic()
     steps: list[dict[str, float]] = []
     summary: dict[str, float] = {}
+    notes: list[str] = []
     with whole_folder(job.folder) as scratch:
         if rows:
-            steps, summary = _run(job, rows, make, scratch)
+            steps, summary, notes = _run(job, rows, make, scratch)
         elif job.member.adapter is not None:
             copy_adapter(resolve_adapter(job.member.adapter, job.member.name), scratch)
         result = TrainResult(
@@ -227,6 +233,7 @@ def _train(
             steps=tuple(steps),
             summary=summary,
             seconds=time.monotonic() - began,
+            notes=tuple(notes),
         )
         inputs = {"kind": job.kind, "seed": job.seed, "settings": job.settings.model_dump()}
         write_manifest(scratch, key, inputs, result)
@@ -238,8 +245,8 @@ def _run(
     rows: Sequence[PairRow | DemonstrationRow],
     make: Callable[[Setup, int], Trainer],
     scratch: Path,
-) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Train and save into ``scratch``; the steps' signals and their summary."""
+) -> tuple[list[dict[str, float]], dict[str, float], list[str]]:
+    """Train and save into ``scratch``; the steps' signals, their summary, what trackers said."""
     settings, member = job.settings, job.member
     plan = plan_batches(
         [row.length for row in rows], settings.batch_size, settings.epochs, job.seed
@@ -268,7 +275,8 @@ def _run(
             if job.progress is not None:
                 total = math.ceil(len(batches) / settings.accumulate)
                 job.progress.start(f"train {member.name}", total, "step")
-            trainer.train()
+            with reporting(job.tracked, trainer) as notes:
+                trainer.train()
             change = _change(job, before, model, watch.steps)
         if job.settings.is_full:
             job.weights.save(member, base, scratch)
@@ -278,7 +286,7 @@ def _run(
             job.progress.finish()
     what = "weights_change" if job.settings.is_full else "adapter_change"
     tokens = float(sum(_num_tokens(rows[number]) for batch in batches for number in batch))
-    return watch.steps, {**_summary(watch.steps), what: change, "tokens": tokens}
+    return watch.steps, {**_summary(watch.steps), what: change, "tokens": tokens}, notes
 
 
 def _num_tokens(row: PairRow | DemonstrationRow) -> int:
