@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench import big_ledger
 
+import phalanx
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.holding import holder
 from phalanx.report.facts import gather
@@ -181,6 +182,7 @@ def test_no_run_is_one_message(tmp_path):
 def test_status_for_machines_has_stable_keys(tmp_path):
     folder = big_ledger.make(tmp_path / "run", 60, finished=False)
     shown = json.loads(command("status", folder, "--json").stdout)
+    assert shown == phalanx.status(folder)
     document = (SMOKE.parents[2] / "docs" / "terminal.md").read_text(encoding="utf-8")
     assert [key for key in shown if f"`{key}`" not in document] == []
     assert shown["owed"] == 30

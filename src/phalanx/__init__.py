@@ -32,7 +32,9 @@ _FROM = {
     "pull": "phalanx.handing",
     "push": "phalanx.handing",
     "serve": "phalanx.live.application",
+    "status": "phalanx.report.following",
     "unpack": "phalanx.packing",
+    "watch": "phalanx.report.following",
     "reproduce": "phalanx.api",
     "synthesise": "phalanx.api",
 }
@@ -60,8 +62,10 @@ __all__ = [
     "reproduce",
     "run",
     "serve",
+    "status",
     "synthesise",
     "unpack",
+    "watch",
 ]
 
 

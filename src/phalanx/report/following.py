@@ -134,8 +134,18 @@ class Quiet:
         return
 
 
-def watch(folder: Path | str, shown: Shown, *, every_s: float = 1.0) -> Ending:
-    """Show the run until it ends; how it did. Raises LedgerError, also where it is taken away."""
+def status(folder: Path | str) -> dict[str, Any]:
+    """How far a run is: what ``phalanx status --json`` prints. Raises LedgerError for no run."""
+    with Ledger(run_ledger_path(folder)) as ledger:
+        return status_object(gather(ledger, tables=False))
+
+
+def watch(folder: Path | str, shown: Shown | None = None, *, every_s: float = 1.0) -> Ending:
+    """Show the run until it ends (as lines, printed, unless ``shown`` does otherwise); how it did.
+
+    Raises LedgerError where there is no run, also where it is taken away meanwhile.
+    """
+    shown = shown or Log(print)
     end = None
     try:
         for facts in follow(folder, every_s=every_s):
