@@ -12,6 +12,7 @@ import importlib.util
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ class _Tracker(Protocol):
 
 class _TensorBoard:
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self._folder = target.folder / target.name
         self._writer: Any = None
 
     def callback(self) -> TrainerCallback:
@@ -181,15 +182,18 @@ class _TensorBoard:
         return TensorBoardCallback(self._writer)
 
     def resume(self, about: str, step: int) -> None:
-        self._open(step)
+        # In this process nothing is sent twice; an earlier one may have died before it marked it.
+        self._open(None if self._folder in _written else step)
         self._writer.add_text("about", about, step)
+        _written.add(self._folder)
 
-    def _open(self, step: int) -> None:
+    def _open(self, step: int | None) -> None:
+        """Steps from ``step`` on that are there already are hidden from now on."""
         from torch.utils.tensorboard import SummaryWriter
 
-        # Steps from here on that an earlier start wrote are hidden by TensorBoard.
-        folder = self._target.folder / self._target.name
-        self._writer = SummaryWriter(str(folder), purge_step=step)
+        if step is not None:
+            _wait_for_a_new_second(self._folder)
+        self._writer = SummaryWriter(str(self._folder), purge_step=step)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
@@ -198,6 +202,20 @@ class _TensorBoard:
     def close(self, ok: bool) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+_written: set[Path] = set()
+"""Folders of runs that this process has written to and goes on with."""
+
+
+def _wait_for_a_new_second(folder: Path) -> None:
+    """TensorBoard reads files in the order of their names, which have the second that they are of:
+    what hides earlier steps must not come before them."""
+    while any(
+        path.name.split(".")[3] == f"{int(time.time()):010d}"
+        for path in folder.glob("events.out.tfevents.*")
+    ):
+        time.sleep(0.05)
 
 
 class _Wandb:
