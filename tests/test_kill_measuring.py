@@ -99,4 +99,5 @@ def test_judges_under_test(tmp_path, seed, protocol):
     file = write_rows(tmp_path / "pairs.jsonl", PAIRS)
     words = ["judge-bench", str(config), f"judge.protocol={protocol}", "--data", str(file)]
     left = killed([words], tmp_path, kills=12, seed=seed)
-    assert len(left["responses"]) >= 4, left
+    # Before anything, within, and at the end, at least.
+    assert len(left["responses"]) >= 3, left

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, run_page
-from tests.live.conftest import CHROMIUM
 
 LOADS = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(https?:)?//|<link[^>]*href=\"?https?://"
@@ -61,15 +60,10 @@ def test_the_site_asks_nothing_of_other_machines(site):
         assert not LOADS.search(page.read_text(encoding="utf-8")), page
 
 
-def test_pages_open_from_disk_without_a_request_or_an_error(site):
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+def test_pages_open_from_disk_without_a_request_or_an_error(site, chromium):
     asked: list[str] = []
     errors: list[str] = []
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    with chromium.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark") as page:
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         for name in ("index", "concepts", "reference/python", "configuration"):
@@ -77,7 +71,6 @@ def test_pages_open_from_disk_without_a_request_or_an_error(site):
             assert page.locator("h1").first.is_visible()
             wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{name} is {wide} pixels wider than a phone"
-        browser.close()
     assert asked
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert errors == []

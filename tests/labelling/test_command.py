@@ -103,14 +103,10 @@ def page(home, path):
         server.wait(20)
 
 
-def test_the_page_takes_answers_by_key_and_by_button(page, path):
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_takes_answers_by_key_and_by_button(page, path, chromium):
     url, server = page
     requests, noise = [], []
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    with chromium.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark") as tab:
         tab.on("request", lambda request: requests.append(request.url))
         tab.on("console", lambda message: noise.append(message.text))
         tab.on("pageerror", lambda error: noise.append(str(error)))
@@ -133,7 +129,6 @@ def test_the_page_takes_answers_by_key_and_by_button(page, path):
             tab.keyboard.press(key)
             tab.get_by_text(words).wait_for()
         tab.get_by_text("All are labelled.").wait_for()
-        browser.close()
     assert noise == []
     assert all(one.startswith(url) or one.startswith("data:") for one in requests)
     server.send_signal(signal.SIGINT)

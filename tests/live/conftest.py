@@ -14,23 +14,9 @@ from bench import big_ledger
 
 from phalanx.ledger import Ledger, run_ledger_path
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-                None)  # fmt: skip
-
 SCRIPT = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 TURNED = "\u202eevil\u202c \u2067שלום\u2069"
 HUGE = f"begin {'long ' * 20_000}end"
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @contextmanager
