@@ -77,7 +77,10 @@ def test_tensorboard_has_every_step_of_every_training_and_a_row_an_iteration(
     (track / "cora@2").write_text("in the way")
     align(config, tmp_path / "run")
     names = [f"{name}@{version}" for name in ("ada", "bob", "cora") for version in (1, 2)]
-    assert sorted(path.name for path in track.iterdir()) == sorted([*names, "pool"])
+    there = {path.name for path in track.iterdir()}
+    # What follows in the process where it failed is left out, and who follows is not ordered.
+    assert {*names, "pool"} - {"ada@2", "bob@2"} <= there <= {*names, "pool"}
+    names = [name for name in names if name in there]
     with Ledger(run_ledger_path(tmp_path / "run")) as ledger:
         assert len(ledger.trained(2)) == 3
         for name in names[:-1]:
@@ -110,8 +113,8 @@ def test_tensorboard_has_every_step_of_every_training_and_a_row_an_iteration(
             low, high = (dict(pool[f"evaluation/ada/{end}"])[step] for end in ("low", "high"))
             assert low <= value <= high
             assert low < high
-    (note,) = said(tmp_path / "run")
-    assert note.startswith("tensorboard failed at cora@2")
+    notes = said(tmp_path / "run")
+    assert len([n for n in notes if n.startswith("tensorboard failed at cora@2")]) == 1
 
 
 def test_no_row_is_written_twice_however_often_a_run_is_stopped(tmp_path):

@@ -28,11 +28,17 @@ SMOKE = Path(__file__).resolve().parent.parent / "configs" / "smoke" / "rubric.y
 LONG = ("instructions.source=builtin:skills", "match.duels=150", "iterations=6")
 
 
+def _heeding_control_c() -> None:
+    """As in a terminal: a shell that starts the tests behind itself has them ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*words: object, **kind: object) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "phalanx.cli", *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}, **kind,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+        preexec_fn=_heeding_control_c, **kind,
     )  # fmt: skip
 
 

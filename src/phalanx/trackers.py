@@ -30,8 +30,8 @@ _TAG = "phalanx.id"
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 _LEAST_SECRET = 6
 _IN_URL = re.compile(r"//[^/@\s]+@")
-given_up: set[tuple[str, str, str]] = set()
-"""(tracker, project, folder) that failed in this process."""
+given_up: dict[tuple[str, str, str], str] = {}
+"""(tracker, project, folder) that failed in this process, and why."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ class _Desk:
         for name in target.report_to:
             if target.place(name) in given_up:
                 self.failed.append(name)
-                self.notes.append(f"{name} failed before and is left out until the next start")
+                self.notes.append(
+                    given_up[target.place(name)]
+                )  # whoever is heard first has the why
             else:
                 self._open[name] = _TRACKERS[name](target)
 
@@ -116,9 +118,9 @@ class _Desk:
                     do(tracker)
             except Exception as error:  # whatever a tracker raises, the run goes on
                 del self._open[name]
-                given_up.add(self._target.place(name))
+                why = given_up[self._target.place(name)] = _why(name, self._target.name, error)
                 self.failed.append(name)
-                self.notes.append(_why(name, self._target.name, error))
+                self.notes.append(why)
 
 
 def _why(name: str, what: str, error: Exception) -> str:
