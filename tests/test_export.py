@@ -176,11 +176,11 @@ def test_trl_tokenises_both_forms(ledger, tmp_path, conversational):
 
 
 def test_unknown_kinds_and_formats_name_the_closest(ledger, tmp_path):
-    with pytest.raises(ConfigError, match=r"demonstrations, prompts, judgments.*did you mean 'preferences'"):
+    with pytest.raises(ConfigError, match=r"prompts, judgments.*did you mean 'preferences'"):
         export(ledger, "preference", out=tmp_path / "x")
     with pytest.raises(ConfigError, match="did you mean 'preferences'"):
         export(ledger, "pairs", out=tmp_path / "x")
-    with pytest.raises(ConfigError, match=r"known: jsonl, parquet, datasets, .*verl; did you mean 'jso"):
+    with pytest.raises(ConfigError, match=r"known: jsonl, parquet, .*verl; did you mean 'jso"):
         export(ledger, "judgments", out=tmp_path / "x", format="json")
     with pytest.raises(ConfigError, match="known: ") as caught:
         export(ledger, "zzz", out=tmp_path / "x")
