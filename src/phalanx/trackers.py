@@ -26,6 +26,8 @@ PROJECT = "phalanx"
 _PROJECT_VARIABLES = {"wandb": "WANDB_PROJECT", "mlflow": "MLFLOW_EXPERIMENT_NAME"}
 # transformers would upload weights, or leave hooks in a base that others use.
 _NEVER = ("WANDB_LOG_MODEL", "WANDB_WATCH")
+# Command lines hold settings, which may be texts; a repository's address is nobody's business.
+_UNSENT = ("x_disable_meta", "disable_git")
 _TAG = "phalanx.id"
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 _LEAST_SECRET = 6
@@ -241,13 +243,14 @@ class _Wandb:
 
         target = self._target
         target.folder.mkdir(parents=True, exist_ok=True)
+        unsent = {name: True for name in _UNSENT if name in wandb.Settings.model_fields}
         self._run = wandb.init(
             project=target.project_of("wandb"),
             group=target.group,
             name=target.title,
             dir=str(target.folder),
             # What goes through the terminal may be texts of models.
-            settings=wandb.Settings(console="off", silent=True, save_code=False),
+            settings=wandb.Settings(console="off", silent=True, save_code=False, **unsent),
             **more,
         )
 
@@ -316,9 +319,9 @@ class _Mlflow:
         return MLflowCallback()
 
     def resume(self, about: str, step: int) -> None:
+        self._choose()
         import mlflow
 
-        self._choose()
         quoted = self._target.id.replace("'", "")
         found = mlflow.search_runs(
             filter_string=f"tags.`{_TAG}` = '{quoted}'", max_results=1, output_format="list"
@@ -327,14 +330,16 @@ class _Mlflow:
         mlflow.set_tag("mlflow.note.content", about)
 
     def _choose(self) -> None:
+        # MLflow reports on its use to its makers, also where the store is a local file.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow
 
         mlflow.set_experiment(self._target.project_of("mlflow"))
 
     def _open(self, run_id: str | None) -> None:
+        self._choose()
         import mlflow
 
-        self._choose()
         tags = {_TAG: self._target.id, "phalanx.run": self._target.group}
         name = None if run_id else self._target.title
         self._run = mlflow.start_run(run_id=run_id, run_name=name, tags=tags)
