@@ -12,7 +12,7 @@ import difflib
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,9 +256,17 @@ def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, 
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json_line(row))
             count += 1
     return count
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as one line, also for readers that end lines where Unicode does."""
+    return json.dumps(row, ensure_ascii=False).translate(_LINE_ENDS) + "\n"
+
+
+_LINE_ENDS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\x85\u2028\u2029"}
 
 
 def _write_parquet(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:
@@ -313,6 +321,7 @@ def _schema(columns: dict[str, Any]) -> pyarrow.Schema:
         "string": pa.string(),
         "strings": pa.list_(pa.string()),
         "messages": pa.list_(message),
+        "exchanges": pa.list_(pa.list_(pa.string())),
         "double": pa.float64(),
         "int64": pa.int64(),
         "bool": pa.bool_(),

@@ -56,23 +56,24 @@ def loaded(kind: str, path: Path, tmp_path: Path):
     )
 
 
-def test_axolotl_reads_pairs_by_the_fields_that_its_configuration_names(ledger, tmp_path):
+def test_axolotl_hands_pairs_to_trl_as_they_are(ledger, tmp_path):
+    """Its strategy for chat templates finds a short answer in the words of the template."""
     made = export_for(ledger, "preferences", "axolotl", out=tmp_path / "it's here")
     assert (made.count, made.left_out) == (3, 1), "a cut-off chosen response teaches its end"
     config = yaml(made.folder / "axolotl.yaml")
     assert config["rl"] == "dpo"
     assert config["chat_template"] == "tokenizer_default"
+    assert config["skip_prepare_dataset"] is True, "it would measure texts, and these are turns"
     (entry,) = config["datasets"]
     assert (entry["ds_type"], entry["split"], entry["type"]) == (
-        "json", "train", "chat_template.default",
+        "json", "train", "passthrough.default",
     )  # fmt: skip
     rows = loaded(entry["ds_type"], Path(entry["path"]), tmp_path)
-    for row, source in zip(rows, kept(ledger, "preferences"), strict=True):
-        assert row[entry["field_messages"]] == source["prompt"]
-        assert row[entry["field_chosen"]] == source["chosen"][0]
-        assert row[entry["field_rejected"]] == source["rejected"][0]
-    assert DIALOGUE in rows["messages"]
-    assert any(ODD in row["rejected"]["content"] for row in rows), "texts are kept as they are"
+    expected = kept(ledger, "preferences")
+    for name in ("prompt", "chosen", "rejected"):
+        assert rows[name] == [row[name] for row in expected]
+    assert DIALOGUE in rows["prompt"]
+    assert any(ODD in row["rejected"][0]["content"] for row in rows), "texts are kept as they are"
 
 
 def test_axolotl_learns_the_last_answer_alone(ledger, tmp_path):
@@ -92,7 +93,8 @@ def test_llama_factory_finds_its_rows_by_dataset_info(ledger, tmp_path, what):
     settings = yaml(made.folder / "llamafactory.yaml")
     info = json.loads((Path(settings["dataset_dir"]) / "dataset_info.json").read_text("utf-8"))
     entry = info[settings["dataset"]]
-    rows = loaded("json", Path(settings["dataset_dir"]) / entry["file_name"], tmp_path)
+    kind = "parquet" if what == "prompts" else "json"
+    rows = loaded(kind, Path(settings["dataset_dir"]) / entry["file_name"], tmp_path)
     assert len(rows) == made.count == len(kept(ledger, what))
     assert {*entry["columns"].values()} == set(rows.column_names)
     if what == "prompts":
@@ -146,7 +148,7 @@ def test_openrlhf_gets_its_keys_on_the_command_line(ledger, tmp_path, what, modu
             assert row[column] == expected
 
 
-def test_verl_has_the_columns_of_its_data_page(ledger, short, tmp_path):
+def test_verl_has_the_columns_of_its_data_page(ledger, tmp_path):
     made = export_for(ledger, "prompts", "verl", out=tmp_path / "rl", system_of="ada")
     rows = loaded("parquet", made.folder / "prompts.parquet", tmp_path).to_list()
     assert list(rows[0]) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
@@ -160,15 +162,6 @@ def test_verl_has_the_columns_of_its_data_page(ledger, short, tmp_path):
     assert [r["messages"] for r in rows] == [
         [*source["prompt"], *source["completion"]] for source in kept(ledger, "demonstrations")
     ]
-    made = export_for(short, "preferences", "verl", out=tmp_path / "rm")
-    rows = loaded("parquet", made.folder / "preferences.parquet", tmp_path).to_list()
-    assert list(rows[0]) == ["prompt", "chosen", "rejected"]
-    assert [row["prompt"] for row in rows] == ["what is two", ODD]
-    with pytest.raises(ConfigError, match="1 of 4 preferences come after earlier turns"):
-        export_for(ledger, "preferences", "verl", out=tmp_path / "no")
-    with pytest.raises(ConfigError, match="no place for the system prompt of ada"):
-        export_for(short, "preferences", "verl", out=tmp_path / "no", system_of="ada")
-    assert not (tmp_path / "no").exists()
 
 
 def test_a_run_exports_for_tools_in_python(ledger, tmp_path):
@@ -182,6 +175,10 @@ def test_a_run_exports_for_tools_in_python(ledger, tmp_path):
 def test_what_cannot_be_is_refused_before_anything_is_written(ledger, tmp_path):
     with pytest.raises(ConfigError, match="axolotl takes preferences, demonstrations, not prompts"):
         export_for(ledger, "prompts", "axolotl", out=tmp_path / "x")
+    with pytest.raises(
+        ConfigError, match=r"takes demonstrations, prompts, not pref.*no trainer for"
+    ):
+        export_for(ledger, "preferences", "verl", out=tmp_path / "x")
     with pytest.raises(ConfigError, match=r"verl takes preferences.*not judgments"):
         export_for(ledger, "judgments", "verl", out=tmp_path / "x")
     with pytest.raises(ConfigError, match="no such member; there are ada, bob"):
@@ -200,43 +197,84 @@ def test_what_cannot_be_is_refused_before_anything_is_written(ledger, tmp_path):
     assert again[0] == again[1]
 
 
+def test_places_with_odd_names_reach_the_tool_as_they_are(ledger, tmp_path, monkeypatch):
+    """Hydra, which reads verl's arguments, has quotation marks of its own; OpenRLHF splits."""
+    monkeypatch.chdir(tmp_path)
+    made = export_for(ledger, "prompts", "verl", out="it's 1=2, é (x)")
+    assert made.folder == tmp_path / "it's 1=2, é (x)", "found from every other folder"
+    (tmp_path / "python3").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    (tmp_path / "python3").chmod(0o755)
+    told = subprocess.run(
+        ["sh", str(made.folder / "verl.sh")], env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    place = str(made.folder / "prompts.parquet").replace("'", "\\'")
+    assert f"data.train_files='{place}'" in told
+    for name in ("a,b", "a@b"):
+        with pytest.raises(
+            ConfigError, match=f"openrlhf cannot read a file whose place has {name[1]}"
+        ):
+            export_for(ledger, "prompts", "openrlhf", out=name)
+        assert not Path(name).exists()
+
+
+def test_rows_without_earlier_turns_say_what_earlier_turns_would_be(ledger, short, tmp_path):
+    """A reader that takes types from the first rows must not stumble over the first history."""
+    import pyarrow.parquet
+
+    types = set()
+    for number, one in enumerate((ledger, short)):
+        made = export_for(one, "prompts", "llama-factory", out=tmp_path / str(number))
+        types.add(str(pyarrow.parquet.read_schema(made.folder / made.files[0]).field("history")))
+    assert len(types) == 1
+    assert "list<element: list<element: string>>" in types.pop()
+
+
+def turned(row: dict) -> dict:
+    """A row for LLaMA-Factory in TRL's names."""
+    roles = {"human": "user", "gpt": "assistant"}
+
+    def turns(found: list[dict]) -> list[dict]:
+        return [{"role": roles[one["from"]], "content": one["value"]} for one in found]
+
+    if "chosen" not in row:
+        return {"messages": turns(row["conversations"])}
+    return {"prompt": turns(row["conversations"]), "chosen": turns([row["chosen"]]),
+            "rejected": turns([row["rejected"]])}  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "verl"])
-def test_trl_takes_a_step_on_the_pairs_of_every_tool(ledger, tool, tmp_path):
-    """The columns, put back into TRL's names, train a tiny model."""
+@pytest.mark.parametrize(
+    ("tool", "what"),
+    [(tool, what) for tool in TOOLS for what in ("preferences", "demonstrations")
+     if (tool, what) != ("verl", "preferences")],
+)  # fmt: skip
+def test_trl_takes_a_step_on_the_rows_of_every_tool(ledger, tool, what, tmp_path):
+    """As they are, where TRL knows the names; LLaMA-Factory's in TRL's names."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import DPOConfig, DPOTrainer
+    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-    made = export_for(ledger, "preferences", tool, out=tmp_path / "rows")
-    rows = loaded("json", made.folder / "preferences.jsonl", tmp_path)
-
-    def named(row: dict) -> dict:
-        if tool == "axolotl":
-            return {"prompt": row["messages"], "chosen": [row["chosen"]],
-                    "rejected": [row["rejected"]]}  # fmt: skip
-        roles = {"human": "user", "gpt": "assistant"}
-
-        def turns(found: list[dict]) -> list[dict]:
-            return [{"role": roles[one["from"]], "content": one["value"]} for one in found]
-
-        return {"prompt": turns(row["conversations"]), "chosen": turns([row["chosen"]]),
-                "rejected": turns([row["rejected"]])}  # fmt: skip
-
+    made = export_for(ledger, what, tool, out=tmp_path / "rows")
+    file = made.folder / made.files[0]
+    rows = loaded("parquet" if file.suffix == ".parquet" else "json", file, tmp_path)
+    if tool == "llama-factory":
+        rows = rows.map(turned, remove_columns=rows.column_names)
+    trainer, config = {
+        "preferences": (DPOTrainer, DPOConfig), "demonstrations": (SFTTrainer, SFTConfig),
+    }[what]  # fmt: skip
     folder = make_tiny(tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    trainer = DPOTrainer(
+    made = trainer(
         model=model,
-        args=DPOConfig(
+        args=config(
             output_dir=str(tmp_path / "out"), report_to=[], use_cpu=True, max_steps=1,
             per_device_train_batch_size=3, save_strategy="no", learning_rate=1e-3,
         ),
-        train_dataset=rows
-        if tool == "openrlhf"
-        else rows.map(named, remove_columns=rows.column_names),
+        train_dataset=rows,
         processing_class=AutoTokenizer.from_pretrained(folder),
     )  # fmt: skip
-    trainer.train()
-    after = trainer.model.state_dict()
+    made.train()
+    after = made.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)

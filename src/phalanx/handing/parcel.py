@@ -12,7 +12,7 @@ from typing import Any, Literal
 from phalanx.config import loading
 from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, MissingPackage
-from phalanx.export import rows_of
+from phalanx.export import json_line, rows_of
 from phalanx.handing.cards import CARD, Sent, began, dataset_card, model_card
 from phalanx.handing.members import base_label, base_name, chosen, with_weights
 from phalanx.handing.private import Marks
@@ -200,7 +200,7 @@ class _Work:
                 if not count:
                     self.examples[kind] = row
                 count += 1
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.write(json_line(row))
         for why, number in left_out.items():
             self.withheld.append(f"{number} {kind}: each {why}")
         if count:

@@ -8,8 +8,9 @@ says which version. No tool needs to be installed.
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,15 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a tool wants one kind. ``settings`` gets the path of the rows and gives file -> text."""
+    """How a tool wants one kind. ``settings`` gets the path of the rows and gives file -> text;
+    ``no_signs`` are those that the tool would take for something else in that path."""
 
     convert: Callable[[Row], Row]
     settings: Callable[[Path], dict[str, str]]
     columns: dict[str, Any] = field(default_factory=dict)
     ending: str = "jsonl"
-    conversational: bool = True
     note: str = ""
+    no_signs: str = ""
 
 
 def export_for(
@@ -62,21 +64,19 @@ def export_for(
     ``system_of`` opens every conversation with the system prompt of that member, as it reads and
     learns them; without it rows have none. Rows whose chosen response or completion is cut off at
     the token limit are left out and counted. Raises ConfigError for a kind that the tool does not
-    take, an unknown member, a folder that holds something else, and for turns where only text
-    fits; LedgerError where there is nothing to write.
+    take, an unknown member, a folder that holds something else or whose name the tool would
+    misread; LedgerError where there is nothing to write.
     """
     form = _form(tool, what)
-    out = Path(out)
+    out = Path(out).absolute()  # whoever reads the settings may be in another folder
     ledger.refuse_target(out)
-    system = _system(ledger, system_of)
-    if system and not form.conversational:
+    if found := set(form.no_signs) & set(str(out)):
         raise ConfigError(
-            f"{tool} takes {what} as plain text, which has no place for the system prompt of "
-            f"{system_of}; leave --system-of out"
+            f"{tool} cannot read a file whose place has {' or '.join(sorted(found))} in its name: "
+            f"{out}; choose another folder"
         )
-    rows = some_rows(
-        ledger, what, conversational=form.conversational, iteration=iteration, builder=builder
-    )
+    system = _system(ledger, system_of)
+    rows = some_rows(ledger, what, conversational=True, iteration=iteration, builder=builder)
     kept = _Kept(rows, system)
     name = f"{what}.{form.ending}"
     settings = form.settings(out / name)
@@ -147,11 +147,11 @@ def _check_folder(out: Path, names: set[str]) -> None:
         raise ConfigError(f"{out} holds something else, such as {others[0]}; choose another folder")
 
 
+def _only(*names: str) -> Callable[[Row], Row]:
+    return lambda row: {name: row[name] for name in names}
+
+
 # Axolotl -------------------------------------------------------------------------------------
-
-
-def _axolotl_pair(row: Row) -> Row:
-    return {"messages": row["prompt"], "chosen": row["chosen"][0], "rejected": row["rejected"][0]}
 
 
 def _axolotl_demonstration(row: Row) -> Row:
@@ -160,11 +160,11 @@ def _axolotl_demonstration(row: Row) -> Row:
     return {"messages": [*before, *({**turn, "train": True} for turn in row["completion"])]}
 
 
-def _axolotl(head: str, kind: str, *fields: str) -> Callable[[Path], dict[str, str]]:
+def _axolotl(head: Sequence[str], kind: str, *fields: str) -> Callable[[Path], dict[str, str]]:
     def settings(path: Path) -> dict[str, str]:
         lines = [
             "# For Axolotl: merge into your configuration (base_model, adapter, optimizer ...).",
-            *([head] if head else []),
+            *head,
             "chat_template: tokenizer_default",
             "datasets:",
             f"  - path: {json.dumps(path.as_posix(), ensure_ascii=False)}",
@@ -236,17 +236,15 @@ _PROMPTS = {"columns": {"prompt": "instruction", "system": "system", "history": 
 # OpenRLHF ------------------------------------------------------------------------------------
 
 
-def _only(*names: str) -> Callable[[Row], Row]:
-    return lambda row: {name: row[name] for name in names}
-
-
 def _openrlhf_prompt(row: Row) -> Row:
     return {"prompt": row["prompt"], "label": row["answer"] or ""}
 
 
-def _command(file: str, start: str, dataset: str, *keys: str) -> Callable[[Path], dict[str, str]]:
+def _command(
+    file: str, start: str, dataset: Callable[[str], str], *keys: str
+) -> Callable[[Path], dict[str, str]]:
     def settings(path: Path) -> dict[str, str]:
-        words = [start, f"{dataset}{shlex.quote(path.as_posix())}", *keys, '"$@"']
+        words = [start, dataset(path.as_posix()), *keys, '"$@"']
         first = "#!/bin/sh\n# Further arguments (model, batch sizes, output ...) come behind it.\n"
         return {file: first + " \\\n  ".join(words) + "\n"}
 
@@ -257,8 +255,14 @@ def _openrlhf(module: str, dataset: str, *keys: str) -> Callable[[Path], dict[st
     start = f"deepspeed --module openrlhf.cli.{module}"
     if module == "train_ppo_ray":
         start = f"python3 -m openrlhf.cli.{module}"
-    return _command("openrlhf.sh", start, f"--data.{dataset} ", *keys, "--data.apply_chat_template")
+    flag = f"--data.{dataset}"
+    return _command(
+        "openrlhf.sh", start, lambda path: f"{flag} {shlex.quote(path)}", *keys,
+        "--data.apply_chat_template",
+    )  # fmt: skip
 
+
+_LISTS = ",@"  # it reads a,b@c as the files a and b, the second with a folder c
 
 # verl ----------------------------------------------------------------------------------------
 
@@ -282,7 +286,13 @@ def _verl_demonstration(row: Row) -> Row:
 
 
 def _verl(start: str, *keys: str) -> Callable[[Path], dict[str, str]]:
-    return _command("verl.sh", start, "data.train_files=", *keys)
+    """Its arguments are Hydra's, which has marks of its own for spaces, commas and the like."""
+
+    def dataset(path: str) -> str:
+        quoted = re.sub(r"(\\*)'", r"\1\1\\'", path)
+        return shlex.quote(f"data.train_files='{quoted}'")
+
+    return _command("verl.sh", start, dataset, *keys)
 
 
 _VERL_PROMPT = {
@@ -300,17 +310,20 @@ _ROLES = (
 
 _FORMS: dict[str, dict[str, _Form]] = {
     "axolotl": {
+        # Not chat_template.default: it looks an answer up in the filled template, and finds a short
+        # one ("A", "2") in the template's own words. TRL, below, takes the turns as they are.
         "preferences": _Form(
-            _axolotl_pair,
+            _only("prompt", "chosen", "rejected"),
             _axolotl(
-                "rl: dpo", "chat_template.default", "field_messages: messages",
-                "field_chosen: chosen", "field_rejected: rejected",
+                ("rl: dpo", "# TRL fills the template; what is longer than sequence_len it cuts.",
+                 "skip_prepare_dataset: true"),
+                "passthrough.default",
             ),
         ),
         "demonstrations": _Form(
             _axolotl_demonstration,
             _axolotl(
-                "", "chat_template", *_ROLES, "roles_to_train: []",
+                (), "chat_template", *_ROLES, "roles_to_train: []",
                 "message_field_training: train", "train_on_eos: turn",
             ),
         ),
@@ -321,7 +334,13 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "demonstrations": _Form(
             _factory_demonstration, _factory("sft", _CHATS, "mask_history: true")
         ),
-        "prompts": _Form(_factory_prompt, _factory("ppo", _PROMPTS)),
+        # Parquet: readers of JSON lines take the type of `history` from rows that have none.
+        "prompts": _Form(
+            _factory_prompt,
+            _factory("ppo", _PROMPTS),
+            {"instruction": "string", "system": "string", "history": "exchanges"},
+            ending="parquet",
+        ),
     },
     "openrlhf": {
         "preferences": _Form(
@@ -330,12 +349,14 @@ _FORMS: dict[str, dict[str, _Form]] = {
                 "train_dpo", "dataset", "--data.prompt_key prompt", "--data.chosen_key chosen",
                 "--data.rejected_key rejected",
             ),
+            no_signs=_LISTS,
         ),
         "demonstrations": _Form(
             _only("prompt", "completion"),
             _openrlhf(
                 "train_sft", "dataset", "--data.input_key prompt", "--data.output_key completion"
             ),
+            no_signs=_LISTS,
         ),
         "prompts": _Form(
             _openrlhf_prompt,
@@ -343,18 +364,10 @@ _FORMS: dict[str, dict[str, _Form]] = {
                 "train_ppo_ray", "prompt_dataset", "--data.input_key prompt",
                 "--data.label_key label",
             ),
+            no_signs=_LISTS,
         ),
     },
     "verl": {
-        # Its data set for reward models reads texts; it has no DPO of its own.
-        "preferences": _Form(
-            _only("prompt", "chosen", "rejected"),
-            lambda path: {},
-            dict.fromkeys(("prompt", "chosen", "rejected"), "string"),
-            ending="parquet",
-            conversational=False,
-            note="verl has no trainer for pairs of its own; its RMDataset reads these columns",
-        ),
         "demonstrations": _Form(
             _verl_demonstration,
             _verl(f"{_TORCHRUN} -m verl.trainer.sft_trainer", "data.messages_key=messages"),
@@ -372,4 +385,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         ),
     },
 }  # fmt: skip
-_WHY_NOT = {"axolotl": "its GRPO reads data through code of your own"}
+_WHY_NOT = {
+    "axolotl": "its GRPO reads data through code of your own",
+    "verl": "it has no trainer for pairs; the other formats have",
+}
