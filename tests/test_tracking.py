@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,6 +247,26 @@ def test_transformers_has_the_integrations_that_are_used():
     assert trackers._TRACKERS.keys() == {"tensorboard", "wandb", "trackio", "mlflow"}
 
 
+@pytest.mark.skipif(bool(trackers.lacking("trackio")), reason="trackio is not installed")
+def test_trackio_that_loses_numbers_without_a_word_is_told(tmp_path):
+    """It warns and goes on where its folder cannot be made; what was lost is not marked as sent."""
+    (tmp_path / "in the way").write_text("")
+    code = (
+        "import sys; from pathlib import Path; from phalanx import trackers\n"
+        "target = trackers.Target(('trackio',), 'p', 'run', 'pool', 'id', Path(sys.argv[1]))\n"
+        "print(trackers.write(target, {0: {'a': 1.0}}, 'about'))"
+    )
+    place = str(tmp_path / "in the way" / "trackio")
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)],
+        env={**os.environ, "TRACKIO_DIR": place, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"numbers could not be kept in {place}" in ran.stdout
+
+
 INSTALLED = [name for name in ("wandb", "trackio", "mlflow") if not trackers.lacking(name)]
 
 
@@ -266,6 +288,7 @@ def test_the_other_trackers_that_are_installed_get_a_whole_run(tiny_members, tmp
             assert any(name.encode() in text for text in texts)
         assert sum(b"train/loss" in text for text in texts) == 3
         assert any(b"reputation/ada" in text for text in texts)
+        assert not any(Path(sys.argv[0]).name.encode() in text for text in texts)
     if "trackio" in INSTALLED:
         import trackio
 
@@ -283,4 +306,5 @@ def test_the_other_trackers_that_are_installed_get_a_whole_run(tiny_members, tmp
         assert len(client.get_metric_history(by_name["run/ada@1"].info.run_id, "loss")) == 1
         history = client.get_metric_history(by_name["run/pool"].info.run_id, "cost/requests")
         assert [one.step for one in history] == [0, 1]
+        assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert "WANDB_LOG_MODEL" not in os.environ

@@ -262,6 +262,10 @@ class _Wandb:
             self._run.finish(exit_code=0 if ok else 1)
 
 
+_LOST = {"write-logs-to-sqlite", "local-sender-loop", "persist-logs-locally"}
+"""Warnings of trackio that say that numbers are gone."""
+
+
 class _Trackio:
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -305,6 +309,15 @@ class _Trackio:
 
         if trackio.context_vars.current_run.get() is self._run:  # its callback may have ended it
             trackio.finish()
+        # It raises nothing where it could not keep what it was given: it goes on without.
+        if lost := _LOST & getattr(self._run, "_warned_failures", set()):
+            place = os.environ.get("TRACKIO_DIR", "its own folder")
+            raise OSError(f"numbers could not be kept in {place} ({', '.join(sorted(lost))})")
+
+
+# MLflow reports on its use to its makers, also where the store is a local file; and it waits more
+# than four minutes for a server that does not answer, where one will do.
+_MLFLOW = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "5"}
 
 
 class _Mlflow:
@@ -330,8 +343,8 @@ class _Mlflow:
         mlflow.set_tag("mlflow.note.content", about)
 
     def _choose(self) -> None:
-        # MLflow reports on its use to its makers, also where the store is a local file.
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        for name, value in _MLFLOW.items():
+            os.environ.setdefault(name, value)
         import mlflow
 
         mlflow.set_experiment(self._target.project_of("mlflow"))
