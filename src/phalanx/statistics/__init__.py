@@ -15,6 +15,9 @@ biases         first place and length
 =============  ====================================================================================
 
 A quantity that does not exist for the rows at hand (0/0) is None, never 0 and never NaN.
+
+scipy takes most of a second to load, and most verbs never come to need it: the functions that do
+import it, and not their files.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,11 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+def deviations(confidence: float) -> float:
+    """How many standard deviations of a normal hold ``confidence`` of it, as 1.96 do 95%."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def check_share(name: str, value: float) -> None:

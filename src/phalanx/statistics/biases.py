@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
 
-from phalanx.statistics.base import Interval, check_share, finite_values
+from phalanx.statistics.base import Interval, check_share, deviations, finite_values
 from phalanx.statistics.shares import mcnemar_exact, wilson_of_share
 
 Slot = Literal["first", "second", "tie"]
@@ -53,7 +52,7 @@ def position_bias(
         raise ValueError(f"verdicts must be first, second or tie, got {sorted(map(str, unknown))}")
     means = np.array([(_WORTH[one] + _WORTH[other]) / 2 for one, other in both])
     padded = np.append(means, (0.0, 1.0))
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = deviations(confidence)
     centre, half = float(padded.mean()), z * float(padded.std()) / math.sqrt(padded.size)
     return PositionBias(
         first_share=float(means.mean()),

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from phalanx.statistics.base import Interval, check_share, finite_values
 from phalanx.statistics.resampling import by_cluster
@@ -36,7 +35,9 @@ class Mean(NamedTuple):
         """
         if self.error < _ROUNDING:
             return 1.0 if abs(self.value) < _ROUNDING else None
-        return float(2 * stats.t.sf(abs(self.value / self.error), self.freedom))
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.freedom, -abs(self.value / self.error)))
 
 
 def clustered_mean(
@@ -160,5 +161,7 @@ def seeds_apart_from_items(
 
 
 def _student(value: float, error: float, freedom: float, confidence: float) -> Interval:
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     return Interval(value - half, value + half)

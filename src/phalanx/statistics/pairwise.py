@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
-from scipy.special import expit, log_expit
 
 _MOST_STEPS = 100
 _FAR = 30.0  # log-odds of 1e13 to 1: no finite number of battles says this
@@ -39,6 +36,8 @@ class BradleyTerry:
 
     def win_rate(self, left: str, right: str) -> float:
         """Chance that ``left`` beats ``right`` where all covariates are 0 (equal lengths)."""
+        from scipy.special import expit
+
         return float(expit(self.strengths[left] - self.strengths[right]))
 
     def elo(self, anchor: str, at: float = 1000.0, scale: float = 400.0) -> dict[str, float]:
@@ -148,6 +147,9 @@ def _check(fights: Sequence[Battle], penalty: float) -> None:
 
 def _check_connected(names: Sequence[str], table: _Table) -> None:
     """Every member must have lost to every other, if by detours (Ford 1957)."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
     left, right, scores = table.left, table.right, table.scores
     winners = np.concatenate([left[scores > 0], right[scores < 1]])
     losers = np.concatenate([right[scores > 0], left[scores < 1]])
@@ -164,6 +166,8 @@ def _check_connected(names: Sequence[str], table: _Table) -> None:
 
 def _maximise(table: _Table, penalty: float) -> np.ndarray:
     """Strengths, then effects, by Newton's method with halved steps (the height is concave)."""
+    from scipy.special import expit, log_expit
+
     size = table.members + table.extra.shape[1]
     level = np.zeros(size)
     level[: table.members] = math.sqrt(table.weights.mean()) / table.members

@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from scipy import stats
-
-from phalanx.statistics.base import Interval, check_share
+from phalanx.statistics.base import Interval, check_share, deviations
 from phalanx.statistics.resampling import paired_bootstrap
 from phalanx.statistics.shares import wilson, wilson_of_share
 
@@ -59,7 +57,7 @@ def tango(gained: float, lost: float, n: int, confidence: float = 0.95) -> Inter
     if n < 1 or min(gained, lost) < 0 or gained + lost > n + 1e-9:
         raise ValueError(f"gained and lost must be parts of n, got {gained} and {lost} of {n}")
     check_share("confidence", confidence)
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = deviations(confidence)
     seen = (gained - lost) / n
 
     def score(difference: float) -> float:

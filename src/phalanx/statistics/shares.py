@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
-from phalanx.statistics.base import Interval, check_share
+from phalanx.statistics.base import Interval, check_share, deviations
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
@@ -31,7 +30,7 @@ def wilson_of_share(share: float, n: int, confidence: float = 0.95) -> Interval:
     Such scores vary at most as much as zeros and ones of the same mean, so the interval is never
     too narrow for it. ``share`` and ``n`` are taken as checked.
     """
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = deviations(confidence)
     shrink = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / shrink
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
@@ -50,7 +49,9 @@ def mcnemar_exact(b: int, c: int) -> float:
         raise ValueError(f"discordant counts cannot be negative, got {b} and {c}")
     if b + c == 0:
         return 1.0
-    return float(stats.binomtest(min(b, c), b + c, 0.5).pvalue)
+    from scipy.special import bdtr
+
+    return min(1.0, 2 * float(bdtr(min(b, c), b + c, 0.5)))  # both tails are alike
 
 
 def sign_test(wins: int, ties: int, losses: int) -> float:
@@ -117,6 +118,8 @@ def minimum_detectable(
     check_share("discordant", discordant)
     check_share("power", power)
     check_share("confidence", confidence)
+    from scipy import stats
+
     counts = np.arange(
         stats.binom.ppf(_RARE, n, discordant), stats.binom.isf(_RARE, n, discordant) + 1
     )
@@ -139,6 +142,8 @@ _RARE = 1e-12  # numbers of discordant items that are rarer than this, on either
 
 def _critical(counts: np.ndarray, alpha: float) -> np.ndarray:
     """Largest k that is significant on one side of a fair coin, for every count; -1 for none."""
+    from scipy import stats
+
     critical = stats.binom.ppf(alpha / 2, counts, 0.5)
     too_big = stats.binom.cdf(critical, counts, 0.5) > alpha / 2
     return np.where(too_big, critical - 1, critical)
@@ -148,6 +153,8 @@ def _mcnemar_power(
     counts: np.ndarray, chances: np.ndarray, critical: np.ndarray, better: float
 ) -> float:
     """Chance that exact McNemar is significant; ``chances`` are those of each count."""
+    from scipy import stats
+
     found = stats.binom.cdf(critical, counts, better) + stats.binom.sf(
         counts - critical - 1, counts, better
     )
