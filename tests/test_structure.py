@@ -79,6 +79,18 @@ def test_importing_phalanx_is_light():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_help_loads_neither_the_schema_nor_numpy():
+    code = (
+        "import sys\n"
+        "from phalanx.cli import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'pydantic', 'numpy', 'scipy', 'phalanx.config'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
 def test_nothing_unpickles_and_remote_code_is_never_on_by_default():
     for path in FILES:
         text = path.read_text(encoding="utf-8")

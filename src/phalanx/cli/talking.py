@@ -12,20 +12,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from phalanx.cli.base import err
-from phalanx.collective.mixture import Mixed
-from phalanx.config.schema import Config
-from phalanx.engines.http_stream import SHOWN_OTHERWISE
 from phalanx.errors import Interrupted, PhalanxError
 from phalanx.identity import content_id
-from phalanx.mixing import Chat, Mixer, left_out_why, open_mixer
-from phalanx.progress import for_terminal
 from phalanx.types import Message, Response
+
+if TYPE_CHECKING:
+    from phalanx.collective.mixture import Mixed
+    from phalanx.config.schema import Config
+    from phalanx.mixing import Chat, Mixer
 
 
 def answer(config: Config, folder: Path, prompt: str, show_proposals: bool, quiet: bool) -> None:
     """Answer one prompt. Raises PhalanxError where there is no answer, with the reason."""
+    from phalanx.mixing import open_mixer
+    from phalanx.progress import for_terminal
+
     turns = (Message("user", prompt),)
     progress = for_terminal(quiet=quiet)
     with open_mixer(config, folder, inputs=content_id("mix", turns), progress=progress) as mixer:
@@ -41,6 +45,9 @@ def answer(config: Config, folder: Path, prompt: str, show_proposals: bool, quie
 
 def chat(config: Config, folder: Path, show_proposals: bool, quiet: bool) -> None:
     """Read turns and answer them until /exit or the end of the input."""
+    from phalanx.mixing import Chat, open_mixer
+    from phalanx.progress import for_terminal
+
     with suppress(ImportError):
         import readline  # noqa: F401  # line editing and history for input()
     if hasattr(sys.stdin, "reconfigure"):
@@ -63,7 +70,7 @@ def _turns() -> Iterator[str]:
     """What is typed, until /exit or the end of the input; Ctrl-C at the prompt ends it, too."""
     while True:
         try:
-            with _interruptible():
+            with interruptible():
                 text = input("> ").strip()
         except (EOFError, KeyboardInterrupt):
             print()
@@ -75,7 +82,7 @@ def _turns() -> Iterator[str]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Ctrl-C interrupts the reading of a line, which otherwise waits for its end."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -121,6 +128,8 @@ class _Screen:
 
     def end(self, mixed: Mixed, show_proposals: bool, quiet: bool) -> None:
         """Write what was not shown yet, and the notes."""
+        from phalanx.mixing import left_out_why
+
         text = mixed.response.text or "" if mixed.response else ""
         shown = "".join(self._shown)
         if mixed.response is not None and shown != text:
@@ -145,6 +154,8 @@ class _Screen:
 
 
 def _why_again(mixed: Mixed, response: Response) -> str:
+    from phalanx.engines.http_stream import SHOWN_OTHERWISE
+
     if mixed.reasoned or SHOWN_OTHERWISE in response.flags:
         return "what was shown was not the answer alone: the model was still reasoning"
     return "the stream broke off"

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.report.moaa_words import p_value
-from phalanx.report.records import Change, Choice, Progress, RunFacts
-from phalanx.statistics import Interval
+
+if TYPE_CHECKING:
+    from phalanx.report.records import Change, Choice, Progress, RunFacts
+    from phalanx.statistics import Interval
 
 MINUS = "−"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
