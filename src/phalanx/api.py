@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx import config as _config
 from phalanx.config.rules_moaa import Purpose
 from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.errors import ConfigError
 from phalanx.export import ANSWERS, TOOLS, export, rows_of
 from phalanx.export_answers import export_answers
@@ -90,7 +90,7 @@ class Run:
     @property
     def config(self) -> Config:
         with self._ledger() as ledger:
-            return Config.model_validate(json.loads(ledger.get("config") or "{}"))
+            return readable(ledger.get("config"), self.folder)
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.ledger import Ledger
 from phalanx.ledger.labels import LAST_LABELS
 from phalanx.report.duels import Kind
@@ -205,7 +205,7 @@ class _Weights:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+        config = readable(ledger.get("config"), ledger.folder)
         plain = "reputation" in config.without
         self._rule = "mean" if plain else config.aggregate.rule
         self._known = (ledger.get("method") or config.method) == "sparta"

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.ledger import Ledger
 from phalanx.ledger.holding import holder
 from phalanx.report.accounting import accounting, encounters, reputations
@@ -52,7 +53,7 @@ def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
     process = holder(ledger.folder)
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
-        config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+        config = readable(ledger.get("config"), ledger.folder)
         facts = _gather(ledger, config, tables, process)
         return _of_command(ledger, facts, config, tables) if is_command(facts.method) else facts
     finally:

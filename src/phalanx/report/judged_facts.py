@@ -24,6 +24,7 @@ from phalanx.benchmarks.panel_test import Change, PanelTest, panel_test, shifts
 from phalanx.benchmarks.ppe import best_of_k_curve
 from phalanx.benchmarks.records import ManyResponses
 from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.ledger import Ledger
 from phalanx.types import Judgment
 
@@ -105,7 +106,7 @@ def pair_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
 
     ``published``: whether JudgeBench's rule counts it as right, where it is one of its pairs.
     """
-    config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
+    config = readable(ledger.get("config"), ledger.folder)
     pairs = _pairs(ledger)
     published = json.loads(ledger.get("bench") or "{}")["format"] == JUDGEBENCH
     for number in _judged(ledger):
