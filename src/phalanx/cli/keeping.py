@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ def pack(
         _note(f"Missing: {missing}")
     if manifest.left_out:
         _note(f"Left out: {', '.join(manifest.left_out)}")
-    _say(f"Next, anywhere: phalanx unpack {packed.path.name}")
+    _say(f"Next, anywhere: phalanx unpack {shlex.quote(packed.path.name)}")
 
 
 @app.command()
@@ -63,10 +64,11 @@ def unpack(
         _note(f"Not here: the base {missing}; where it is elsewhere: --base {missing}=FOLDER")
     for missing in opened.manifest.missing:
         _note(f"Not in the archive: {missing}")
-    folder = opened.folder
-    _say(f"Unpacked {folder}. Next: phalanx report {folder}")
+    folder = shlex.quote(str(opened.folder))
+    _say(f"Unpacked {opened.folder}. Next: phalanx report {folder}")
     if opened.manifest.method in METHODS:
-        _say(f"To go on: phalanx run {folder}/config.yaml --out {folder} iterations=N")
+        config = shlex.quote(str(opened.folder / "config.yaml"))
+        _say(f"Read {config} before you go on: phalanx run {config} --out {folder} iterations=N")
 
 
 def _say(text: str) -> None:

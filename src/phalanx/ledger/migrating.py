@@ -14,6 +14,7 @@ columns in old rows are told here.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -91,20 +92,33 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
     )
 
 
-def refuse_foreign(db: sqlite3.Connection) -> None:
+def refuse_foreign(db: sqlite3.Connection, where: str) -> None:
     """Raise LedgerError where a file from elsewhere has what no ledger has.
 
-    Views and triggers are statements of whoever made the file, run by whoever opens it.
+    Views, triggers, computed columns, checks, virtual tables are statements of whoever made the
+    file, run by whoever opens it. So a file has nothing but tables and indexes, and their
+    statements have no word that is in none of ours. ``where`` names the file in the message.
     """
+    query = "SELECT type, name, sql FROM sqlite_master"
     with closing(sqlite3.connect(":memory:")) as today:
         today.executescript(SCHEMA)
-        own = {name for kind, name in _statements(today) if kind == "table"}
-    query = "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
-    for kind, name in map(tuple, db.execute(query)):
-        if kind not in ("table", "index") or (kind == "table" and name not in own):
-            raise LedgerError(
-                f"the ledger in the archive has a {kind} {name[:80]!r}: no ledger has"
-            )
+        ours = [tuple(row) for row in today.execute(query)]
+    tables = {name for kind, name, _ in ours if kind == "table"}
+    words = {word for _, _, sql in ours for word in _words(sql)}
+    version = db.execute("SELECT value FROM run WHERE key = 'schema_version'").fetchone()
+    for kind, name, sql in map(tuple, db.execute(query)):
+        if kind not in ("table", "index") or (kind == "table" and name not in tables):
+            raise LedgerError(f"{where} has a {kind} {name[:80]!r}: no ledger has")
+        if strange := sorted(_words(sql) - words - {name.lower()}):
+            raise LedgerError(f"{where} has {strange[0][:80]!r} in its {kind} {name[:80]!r}")
+    if version is not None and version[0] == str(SCHEMA_VERSION):
+        lacks = _lacking(db)
+        if gone := [*lacks.tables, *(f"{t}.{new[0][0]}" for t, new in lacks.columns.items())]:
+            raise LedgerError(f"{where} has no {gone[0]}: it is of no version of phalanx")
+
+
+def _words(sql: str | None) -> set[str]:
+    return set(re.findall(r"\w+", (sql or "").lower()))
 
 
 def _lacking(db: sqlite3.Connection) -> _Lacks:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from phalanx.config.loading import map_paths
 from phalanx.identity import canonical_json
 from phalanx.ledger.texts import (
     TextReader,
@@ -21,6 +22,7 @@ from phalanx.ledger.texts import (
     packed_flags,
     packed_probabilities,
 )
+from phalanx.pool import SCRIPT
 from phalanx.types import (
     Demonstration,
     Failure,
@@ -41,25 +43,58 @@ MEMBER_COLUMNS = ("member", "version", "iteration", "base", "adapter", "record")
 
 def member_row(member: Member, iteration: int, folder: Path) -> Row:
     """What lies inside the run folder is stored relative to it, so that a run can be moved."""
-    base, adapter = _stored_place(member.base, folder), _stored_place(member.adapter, folder)
+    base = stored_place(member.base, folder)
+    adapter = None if member.adapter is None else stored_place(member.adapter, folder)
     stored = canonical_json(replace(member, base=base, adapter=adapter))
     return (member.name, member.version, iteration, base, adapter, stored)
 
 
-def _stored_place(place: str | None, folder: Path) -> str | None:
-    if place is not None and Path(place).is_absolute():
-        path, root = Path(place), folder.resolve()
-        if path.is_relative_to(root):
-            return RUN_PREFIX + path.relative_to(root).as_posix()
+def stored_place(place: str, folder: Path) -> str:
+    """``run:...`` for a place (also of a script) inside the run folder; others as they are."""
+    head, path = _apart(place)
+    if Path(path).is_absolute() and ".." not in Path(path).parts:
+        for root in (folder.absolute(), folder.resolve()):
+            if Path(path).is_relative_to(root):
+                return head + RUN_PREFIX + Path(path).relative_to(root).as_posix()
     return place
+
+
+def place_here(place: str, root: Path) -> str:
+    """What :func:`stored_place` made, as a place below ``root``."""
+    head, path = _apart(place)
+    if not path.startswith(RUN_PREFIX):
+        return place
+    return head + str(root / path.removeprefix(RUN_PREFIX))
+
+
+def _apart(place: str) -> tuple[str, str]:
+    head = SCRIPT if place.startswith(SCRIPT) else ""
+    return head, place.removeprefix(head)
+
+
+def stored_config(text: str, folder: Path) -> str:
+    """A configuration (JSON) whose files inside the run folder are named as those of members."""
+    return _with_places(text, lambda place: stored_place(place, folder))
+
+
+def config_here(text: str, folder: Path) -> str:
+    """What :func:`stored_config` made, with the places that its files have now."""
+    if RUN_PREFIX not in text:
+        return text
+    return _with_places(text, lambda place: place_here(place, folder.absolute()))
+
+
+def _with_places(text: str, change: Callable[[str], str]) -> str:
+    before = json.loads(text)
+    after = map_paths(before, change)
+    return text if after == before else json.dumps(after, ensure_ascii=False, separators=(",", ":"))
 
 
 def member(record: str, folder: Path) -> Member:
     values = json.loads(record)
     for name in ("base", "adapter"):
-        place = values[name]
-        if place is not None and place.startswith(RUN_PREFIX):
-            values[name] = str(folder.resolve() / place.removeprefix(RUN_PREFIX))
+        if values[name] is not None:
+            values[name] = place_here(values[name], folder.resolve())
     return Member(**{**values, "roles": tuple(values["roles"])})
 
 

@@ -38,6 +38,8 @@ STOPPED = "stopped"
 """Kind of the event that says why a start ended early."""
 # Columns that depend on the clock or on how often a run was interrupted, not on the run itself.
 CLOCK_COLUMNS = frozenset({"seconds", "at", "attempts"})
+# Facts that depend on them.
+_OF_STARTS = ("created_at", "code", "finished", "guards", "seconds")
 # What replaces packed columns by whole ones, by table.
 _WHOLE = {
     "responses": ", full_messages(messages) AS messages, full_text(want) AS want, "
@@ -204,6 +206,7 @@ class Ledger:
     # ---- the run itself -------------------------------------------------------------------
 
     def _put(self, key: str, value: str) -> None:
+        value = _as.stored_config(value, self.folder) if key == "config" else value
         self._db.execute("INSERT OR REPLACE INTO run VALUES (?,?)", (key, value))
 
     def put(self, key: str, value: str) -> None:
@@ -215,7 +218,9 @@ class Ledger:
             row = self._db.execute("SELECT value FROM run WHERE key = ?", (key,)).fetchone()
         except sqlite3.OperationalError as error:
             raise LedgerError(f"{self.path} is not a ledger: {error}") from None
-        return row["value"] if row else None
+        if row is None:
+            return None
+        return _as.config_here(row["value"], self.folder) if key == "config" else row["value"]
 
     def record_start(
         self,
@@ -489,6 +494,6 @@ class Ledger:
             for row in rows:
                 for column in CLOCK_COLUMNS & row.keys():
                     del row[column]
-            rows = [row for row in rows if row.get("key") not in ("created_at", "code", "finished")]
+            rows = [row for row in rows if row.get("key") not in _OF_STARTS]
             result[table] = sorted(rows, key=canonical_json)
         return result

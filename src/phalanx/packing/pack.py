@@ -9,7 +9,7 @@ import os
 import sqlite3
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,26 +20,25 @@ from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import FILE_NAME, Ledger, RunLock, run_ledger_path
-from phalanx.ledger.rows import RUN_PREFIX
+from phalanx.ledger.migrating import refuse_foreign
+from phalanx.ledger.rows import RUN_PREFIX, place_here
 from phalanx.packing.manifest import (
     ADAPTERS,
     CONFIG,
     FORMAT,
-    HERE,
     INPUTS,
     MANIFEST,
-    REPORTS,
     Manifest,
     PackedFile,
+    plain,
     why_not,
 )
 from phalanx.placing import placed
+from phalanx.pool import SCRIPT
 from phalanx.version import __version__
 
 ENDINGS = {".tar.gz": "w:gz", ".tar.xz": "w:xz"}
 DEFAULT_ENDING = ".phalanx.tar.gz"
-SCRIPT = "script:"
-_ELSEWHERE = ("builtin:", "hub:", RUN_PREFIX)
 _BLOCK = 1 << 20
 
 
@@ -55,12 +54,13 @@ class Packed:
 def pack(folder: Path | str, out: Path | str | None = None, *, weights: bool = True) -> Packed:
     """Write the run in ``folder`` to one archive; by default ``NAME.phalanx.tar.gz``, here.
 
-    In it are a consistent copy of the ledger, the configuration, the files that it names, the
-    report where there is one, and, with ``weights``, the adapters. Bases are named, not packed.
-    Nothing of the environment is in it. The run is locked meanwhile.
+    In it are a consistent copy of the ledger, the configuration, the files that it names and, with
+    ``weights``, the adapters. Bases are named, not packed. Nothing of the environment is in it.
+    The run is locked meanwhile.
 
-    Raises LedgerError where there is no run or it goes on, ConfigError for a place that is taken
-    or an ending that is not known.
+    Raises LedgerError where there is no run, it goes on, or its ledger is none that can be opened
+    elsewhere; ConfigError for a place that is taken or cannot be written, or an ending that is not
+    known.
     """
     folder = Path(folder)
     target = Path(out) if out else Path(f"{folder.resolve().name}{DEFAULT_ENDING}")
@@ -72,73 +72,58 @@ def pack(folder: Path | str, out: Path | str | None = None, *, weights: bool = T
     with Ledger(run_ledger_path(folder)) as ledger, _kept_still(folder):
         ledger.refuse_target(target)
         with TemporaryDirectory(prefix="phalanx-pack-") as scratch:
-            content = _gather(ledger, folder, Path(scratch), weights)
-            with placed(target) as path:
-                _write(path, mode, content)
-    return Packed(target, content.manifest, target.stat().st_size)
-
-
-@dataclass
-class _Content:
-    """Name in the archive -> file here; and what is told."""
-
-    files: dict[str, Path] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    manifest: Manifest = None  # type: ignore[assignment]
+            files, manifest = _gather(ledger, folder, Path(scratch), weights)
+            try:
+                with placed(target) as path:
+                    _write(path, mode, files, manifest)
+            except OSError as error:
+                what = f"{target} could not be made: {error}"
+                raise ConfigError(f"{what}; choose another place with --out") from None
+    return Packed(target, manifest, target.stat().st_size)
 
 
 @contextmanager
 def _kept_still(folder: Path) -> Iterator[None]:
     """Nobody writes to the run; where nobody can, nothing needs to be locked."""
-    lock = closing(_Locked(folder)) if os.access(folder, os.W_OK) else nullcontext()
-    with lock:
+    lock = RunLock(folder) if os.access(folder, os.W_OK) else None
+    try:
         yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
-class _Locked:
-    def __init__(self, folder: Path) -> None:
-        self._lock = RunLock(folder)
-
-    def close(self) -> None:
-        self._lock.release()
-
-
-def _gather(ledger: Ledger, folder: Path, scratch: Path, weights: bool) -> _Content:
-    content = _Content()
+def _gather(
+    ledger: Ledger, folder: Path, scratch: Path, weights: bool
+) -> tuple[dict[str, Path], Manifest]:
+    """Name in the archive -> file here; and what the archive says of itself."""
     stored = ledger.get("config")
     if stored is None:
         raise LedgerError(f"{folder} was never started: there is nothing to pack")
     config = json.loads(stored)
-    moves = _Moves(folder, weights, _bases(config), content)
+    moves = _Moves(folder, weights, _bases(config))
     here = map_paths({**config, "output": ""}, moves.place)
-    copy = scratch / FILE_NAME
-    ledger.copy_to(copy)
-    _make_movable(copy, here, moves)
-    content.files[FILE_NAME] = copy
     written = scratch / CONFIG
     written.write_text(as_file(here), encoding="utf-8")
-    content.files[CONFIG] = written
-    for name in REPORTS:
-        if (folder / name).is_file():
-            content.files[name] = folder / name
+    _copy_ledger(ledger, scratch / FILE_NAME, here, moves)
     if weights:
-        _add_folder(content, folder / ADAPTERS, ADAPTERS)
+        moves.add_folder(folder / ADAPTERS, ADAPTERS)
     elif (folder / ADAPTERS).is_dir():
-        content.missing.append(f"{ADAPTERS} (packed without weights)")
-    content.manifest = Manifest(
+        moves.missing.append(f"{ADAPTERS} (packed without weights)")
+    files = {FILE_NAME: scratch / FILE_NAME, CONFIG: written, **moves.files}
+    return files, Manifest(
         format=FORMAT,
         phalanx=__version__,
         ledger_schema=int(ledger.get("schema_version") or 0),
-        name=folder.resolve().name or "run",
+        name=plain(folder.resolve().name) or "run",
         method=ledger.get("method") or "",
         finished=ledger.get("finished") is not None,
         weights=weights,
         bases=sorted(moves.bases_seen(ledger)),
-        missing=content.missing,
-        left_out=_left_out(folder),
-        files={name: _hashed(path) for name, path in content.files.items()},
+        missing=list(map(plain, moves.missing)),
+        left_out=list(map(plain, _left_out(folder))),
+        files={name: _hashed(path) for name, path in files.items()},
     )
-    return content
 
 
 def _bases(config: Mapping[str, Any]) -> set[str]:
@@ -150,41 +135,62 @@ def _bases(config: Mapping[str, Any]) -> set[str]:
 
 @dataclass
 class _Moves:
-    """Where the files that a configuration names are in the archive; each is packed once."""
+    """Where the files that a configuration names are in the archive; each is packed once.
+
+    ``files``: name in the archive -> file here. ``missing`` is told.
+    """
 
     folder: Path
     weights: bool
     bases: set[str]
-    content: _Content
+    files: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
 
     def place(self, text: str) -> str:
         """``run:...`` for what is packed, and the text as it is for all else."""
         if text.startswith(SCRIPT):
             return f"{SCRIPT}{self.place(text.removeprefix(SCRIPT))}"
-        if not text or text in self.bases or text.startswith(_ELSEWHERE):
+        # What was there when the run was made was named in full; a word is no path by chance.
+        if text in self.bases or not Path(text).is_absolute():
             return text
         if text not in self.moved:
             self.moved[text] = self._pack(text)
         return self.moved[text]
 
+    def of_member(self, text: str) -> str:
+        """The same of a member's place; what the run made itself stays where it is in it."""
+        if text.startswith(f"{RUN_PREFIX}{ADAPTERS}/"):
+            return text
+        return self.place(place_here(text, self.folder.resolve()))
+
     def _pack(self, text: str) -> str:
-        path, own = Path(text).expanduser(), self.folder.resolve() / INPUTS
+        path, own = Path(text), self.folder.resolve() / INPUTS
         name = f"{INPUTS}/{content_id(text, length=6)}-{_plain(path.name)}"
-        if path.is_absolute() and path.resolve().is_relative_to(own):  # it was unpacked before
+        if path.resolve().is_relative_to(own):  # it was unpacked before
             name = f"{INPUTS}/{path.resolve().relative_to(own).as_posix()}"
         if path.is_file():
-            self.content.files[name] = path
+            self.files[name] = path
         elif path.is_dir() and not self.weights and (path / "adapter_config.json").exists():
-            self.content.missing.append(f"{text} (packed without weights)")
+            self.missing.append(f"{text} (packed without weights)")
             return text
         elif path.is_dir():
-            _add_folder(self.content, path, name)
+            self.add_folder(path, name)
         else:
-            if path.is_absolute():
-                self.content.missing.append(text)
+            self.missing.append(text)
             return text
-        return HERE + name
+        return RUN_PREFIX + name
+
+    def add_folder(self, folder: Path, name: str) -> None:
+        """Every file below; links to files are followed, and what is neither is told."""
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            if path.is_file():
+                inside = f"{name}/{path.relative_to(folder).as_posix()}"
+                if why := why_not(inside):
+                    raise ConfigError(f"{plain(str(path))} cannot be packed: it {why}; rename it")
+                self.files[inside] = path
+            elif path.is_symlink() or not path.is_dir():
+                self.missing.append(f"{path} (neither a file nor a folder of its own)")
 
     def bases_seen(self, ledger: Ledger) -> set[str]:
         rows = ledger.query("SELECT DISTINCT base FROM members WHERE base IS NOT NULL")
@@ -197,21 +203,9 @@ def _plain(name: str) -> str:
     return kept[-80:] or "file"
 
 
-def _add_folder(content: _Content, folder: Path, name: str) -> None:
-    """Every file below, links followed to what they name."""
-    if not folder.is_dir():
-        return
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            inside = f"{name}/{path.relative_to(folder).as_posix()}"
-            if why := why_not(inside):
-                raise ConfigError(f"{path} cannot be packed: its name {why}; rename it")
-            content.files[inside] = path
-
-
 def _left_out(folder: Path) -> list[str]:
     known = {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", "lock", ADAPTERS, CONFIG, INPUTS}
-    return sorted(path.name for path in folder.iterdir() if path.name not in {*known, *REPORTS})
+    return sorted(path.name for path in folder.iterdir() if path.name not in known)
 
 
 def as_file(config: Mapping[str, Any]) -> str:
@@ -219,23 +213,31 @@ def as_file(config: Mapping[str, Any]) -> str:
 
     def beside(text: str) -> str:
         script = SCRIPT if text.startswith(SCRIPT) else ""
-        return script + text.removeprefix(SCRIPT).removeprefix(HERE)
+        return script + text.removeprefix(SCRIPT).removeprefix(RUN_PREFIX)
 
     try:
         return to_yaml(Config.model_validate(map_paths(dict(config), beside)))
     except ValueError as error:
         raise LedgerError(
             f"the run was made by a version of phalanx whose configuration this one cannot read; "
-            f"pack it with that version ({error})"
+            f"use that version ({error})"
         ) from None
 
 
-def _make_movable(copy: Path, config: Mapping[str, Any], moves: _Moves) -> None:
-    """The places in the copy of the ledger become those of the archive."""
-    with closing(sqlite3.connect(copy)) as db, db:
-        text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
-        db.execute("UPDATE run SET value = ? WHERE key = 'config'", (text,))
-        change_members(db, moves.place)
+def _copy_ledger(ledger: Ledger, copy: Path, config: Mapping[str, Any], moves: _Moves) -> None:
+    """A copy of the ledger, in which places are those of the archive."""
+    try:
+        ledger.copy_to(copy)
+        with closing(sqlite3.connect(copy)) as db, db:
+            refuse_foreign(db, str(ledger.path))
+            text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
+            db.execute("UPDATE run SET value = ? WHERE key = 'config'", (text,))
+            change_members(db, moves.of_member)
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerError(
+            f"no copy of the ledger can be made in {copy.parent.parent} ({error}); make room, or "
+            "name another place with the variable TMPDIR"
+        ) from None
 
 
 def change_members(db: sqlite3.Connection, change: Any) -> None:
@@ -272,18 +274,20 @@ class _Told:
         return block
 
 
-def _write(path: Path, mode: str, content: _Content) -> None:
-    head = json.dumps(content.manifest.model_dump(), indent=1, ensure_ascii=False).encode()
+def _write(path: Path, mode: str, files: Mapping[str, Path], manifest: Manifest) -> None:
+    head = json.dumps(manifest.model_dump(), indent=1, ensure_ascii=False).encode()
     with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
         archive.addfile(_entry(MANIFEST, len(head)), io.BytesIO(head))
-        for name, source in content.files.items():
-            known = content.manifest.files[name]
+        for name, source in files.items():
+            known = manifest.files[name]
             with source.open("rb") as file:
                 told = _Told(file)
                 try:
                     archive.addfile(_entry(name, known.size), told)  # type: ignore[arg-type]
                 except OSError as error:
-                    raise LedgerError(f"{source} cannot be packed: {error}") from None
+                    if error.errno is not None:
+                        raise
+                    # It is shorter than it was, which has no number.
             if told.digest.hexdigest() != known.sha256:
                 raise LedgerError(f"{source} changed while it was packed; pack it again")
 

@@ -16,22 +16,26 @@ import tarfile
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from phalanx.config.loading import map_paths
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import FILE_NAME, Ledger, run_ledger_path
 from phalanx.ledger.migrating import refuse_foreign
 from phalanx.ledger.rows import RUN_PREFIX
-from phalanx.packing.manifest import CONFIG, HERE, MANIFEST, Manifest, PackedFile, read_manifest
-from phalanx.packing.pack import SCRIPT, as_file, change_members
+from phalanx.packing.manifest import CONFIG, MANIFEST, Manifest, PackedFile, read_manifest
+from phalanx.packing.pack import as_file, change_members
 from phalanx.placing import placed
+from phalanx.pool import SCRIPT
+from phalanx.types import Member
 
 MAX_MANIFEST = 64 << 20
 """Bytes of the longest manifest, and of the longest single read: some hundred thousand files."""
 _BLOCK = 1 << 20
+_LEDGER = "the ledger in the archive"
+_OF_MEMBER = {one.name for one in fields(Member)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,20 @@ def unpack(
     try:
         with _opened(archive) as tar:
             manifest = _manifest(tar, archive)
-            target = Path(out) if out else Path(manifest.name)
+            target = Path(out) if out else _named(manifest, archive)
             _refuse(manifest, target, bases, archive)
-            with placed(target) as scratch:
+            with placed(target, new=True) as scratch:
                 scratch.mkdir()
                 _extract(tar, manifest, scratch, archive)
-                _settle(scratch, target.absolute(), bases)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+                _settle(scratch, bases)
+    except (
+        tarfile.TarError,
+        EOFError,
+        gzip.BadGzipFile,
+        lzma.LZMAError,
+        zlib.error,
+        RecursionError,
+    ) as error:  # headers of headers, without end
         why = str(error) or type(error).__name__
         raise ConfigError(f"{archive} is broken, or no archive of a run: {why}") from None
     absent = tuple(
@@ -126,11 +137,19 @@ def _manifest(tar: tarfile.TarFile, archive: Path) -> Manifest:
     entry = tar.next()
     if entry is None or entry.name != MANIFEST or not entry.isreg() or entry.issparse():
         raise ConfigError(f"{archive} is no archive of a run: it does not begin with {MANIFEST}")
-    if entry.size > MAX_MANIFEST:
+    if not 0 <= entry.size <= MAX_MANIFEST:
         raise ConfigError(f"{archive} is refused: its manifest has {entry.size} bytes")
     file = tar.extractfile(entry)
     text = file.read(entry.size) if file else b""
     return read_manifest(text, str(archive))
+
+
+def _named(manifest: Manifest, archive: Path) -> Path:
+    """The folder by the name that the archive gives itself: one that is seen, here."""
+    name = manifest.name
+    if "/" in name or "\\" in name or name[0] in ".-~" or name != name.strip():
+        raise ConfigError(f"{archive}: its name {name!r} is none for a folder; give one with --out")
+    return Path(name)
 
 
 def _refuse(manifest: Manifest, target: Path, bases: Mapping[str, str], archive: Path) -> None:
@@ -147,8 +166,6 @@ def _refuse(manifest: Manifest, target: Path, bases: Mapping[str, str], archive:
         f"--base {name}=...: the run has no such base; it has {known}"
         for name in bases if name not in manifest.bases
     ]  # fmt: skip
-    if not target.name or "/" in manifest.name or manifest.name in ("", ".", ".."):
-        faults.append(f"its name {manifest.name!r} is none for a folder; give one with --out")
     if faults:
         raise ConfigError(faults, where=str(archive))
 
@@ -192,20 +209,24 @@ def _extract_one(
         raise ConfigError(f"{archive} is damaged: {entry.name} is not what its manifest says")
 
 
-def _settle(folder: Path, target: Path, bases: Mapping[str, str]) -> None:
-    """The ledger in ``folder`` becomes that of a run in ``target``, of today's schema."""
+def _settle(folder: Path, bases: Mapping[str, str]) -> None:
+    """The ledger in ``folder`` becomes one of today's schema, with the bases of this machine.
+
+    Its configuration is written out anew: what somebody reads is what is run.
+    """
     path = run_ledger_path(folder)
     with closing(sqlite3.connect(path)) as db:
         try:
             # Nothing that the file brings along is run while it is looked at.
             db.execute("PRAGMA trusted_schema=OFF")
-            refuse_foreign(db)
+            refuse_foreign(db, _LEDGER)
             if (state := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise LedgerError(f"the ledger in the archive is damaged: {state}")
+                raise LedgerError(f"{_LEDGER} is damaged: {state}")
             with db:
-                _change_places(db, folder, target, bases)
+                config = _change_places(db, folder, bases)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{FILE_NAME} in the archive is no ledger: {error}") from None
+    (folder / CONFIG).write_text(as_file(config), encoding="utf-8")
     with Ledger(path, writable=True):
         pass  # an older one is brought up to date
     for old in folder.glob(f"{FILE_NAME}.schema-*"):
@@ -214,39 +235,60 @@ def _settle(folder: Path, target: Path, bases: Mapping[str, str]) -> None:
 
 
 def _change_places(
-    db: sqlite3.Connection, folder: Path, target: Path, bases: Mapping[str, str]
-) -> None:
-    def here(text: str) -> str:
-        if text.startswith(SCRIPT):
-            return f"{SCRIPT}{here(text.removeprefix(SCRIPT))}"
-        if text in bases:
-            return bases[text]
-        return str(target / _inside(text, folder)) if text.startswith(HERE) else text
+    db: sqlite3.Connection, folder: Path, bases: Mapping[str, str]
+) -> dict[str, Any]:
+    """Put ``bases`` in their places; returns the configuration. What is in the run stays ``run:``.
 
-    def of_member(text: str) -> str:
-        """Places of a member stay relative to its run, but for those of scripts."""
-        if text.startswith(RUN_PREFIX):
-            _inside(text, folder)
-            return text
-        return here(text)
+    Raises LedgerError where a place leaves the run, a configuration or a member is none, or a
+    member may run code of its own that the configuration does not allow it.
+    """
+
+    def here(text: str) -> str:
+        name = text.removeprefix(SCRIPT)
+        if name.startswith(RUN_PREFIX):
+            root = folder.resolve()
+            if not (root / name.removeprefix(RUN_PREFIX)).resolve().is_relative_to(root):
+                raise LedgerError(f"{_LEDGER} names {text[:80]!r}, outside of its run")
+        return bases.get(text, text)
 
     row = db.execute("SELECT value FROM run WHERE key = 'config'").fetchone()
     if row is None:
-        raise LedgerError("the ledger in the archive has no configuration")
-    stored = json.loads(row[0])
-    if bases:
-        named = map_paths(stored, lambda text: bases.get(text, text))
-        (folder / CONFIG).write_text(as_file(named), encoding="utf-8")
+        raise LedgerError(f"{_LEDGER} has no configuration")
+    stored = _object(row[0], "a configuration")
+    as_file(stored)  # it is one
     config = map_paths(stored, here)
     text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
     db.execute("UPDATE run SET value = ? WHERE key = 'config'", (text,))
-    change_members(db, of_member)
+    for (record,) in db.execute("SELECT record FROM members"):
+        _refuse_member(_object(record, "a member"), stored)
+    change_members(db, here)
+    return config
 
 
-def _inside(text: str, folder: Path) -> str:
-    """What stands behind ``run:``. Raises LedgerError where that leaves the run's folder."""
-    name = text.removeprefix(HERE)
-    root = folder.resolve()
-    if not (root / name).resolve().is_relative_to(root):
-        raise LedgerError(f"the ledger in the archive names {text[:80]!r}, outside of its run")
-    return name
+def _object(text: object, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise LedgerError(f"{_LEDGER} has {what} that is none")
+    return found
+
+
+def _refuse_member(record: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """A member is a record of this version, and runs no code but as the configuration says."""
+    places = [record.get("base"), record.get("adapter") or ""]
+    if set(record) != _OF_MEMBER or not all(isinstance(place, str) for place in places):
+        raise LedgerError(f"{_LEDGER} has a member that is none")
+    if not record["trust_remote_code"]:
+        return
+    pool, own = config["pool"], record["base"].startswith(RUN_PREFIX)
+    for one in pool.get("members") or ():
+        if one.get("trust_remote_code") and (
+            own or record["base"] == (one["model"] or pool["base"])
+        ):
+            return
+    raise LedgerError(
+        f"{_LEDGER} lets {record['name']!r} run code of its own (trust_remote_code), which its "
+        "configuration does not say"
+    )
