@@ -243,6 +243,15 @@ def test_places_that_would_lose_something_are_refused(ledger, tmp_path):
     with pytest.raises(ConfigError, match="is a file"):
         export(ledger, "preferences", out=tmp_path / "mine" / "thesis.tex", format="datasets")
     assert (tmp_path / "mine" / "thesis.tex").read_text(encoding="utf-8") == "years of work"
+    settings = fixture_run.config(duels=24, evaluate={})
+    (tmp_path / "prompts.jsonl").write_text('{"instruction": "x"}\n', encoding="utf-8")
+    settings = settings.model_copy(update={"instructions": settings.instructions.model_copy(
+        update={"source": str(tmp_path / "prompts.jsonl")})})  # fmt: skip
+    with fixture_run.start(tmp_path / "run", settings) as started:
+        fixture_run.play(started, settings, 1, learn=False)
+        for way in ("prompts.jsonl", "run/../prompts.jsonl"):
+            with pytest.raises(ConfigError, match=r"the run reads .*prompts.jsonl, so nothing is"):
+                export(started, "prompts", out=tmp_path / way)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is a file"):
         export(ledger, "preferences", out=tmp_path / "pipe", format="datasets")

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phalanx.config.loading import map_paths
 from phalanx.config.uses import USES
 from phalanx.errors import ConfigError, LedgerError, MissingPackage
 from phalanx.export_kinds import ASKED, KINDS, Kind, with_history, without_history
@@ -241,8 +242,9 @@ def _why_none_trains(
 
 
 def _check_place(ledger: Ledger, out: Path, format: str) -> None:
-    """A file never replaces a folder, and a data set replaces only another one."""
+    """A file never replaces a folder or what the run reads, a data set only another one."""
     ledger.refuse_target(out)
+    refuse_input(ledger, out)
     if format != "datasets":
         if out.is_dir():
             raise ConfigError(f"{out} is a folder; name a file for the format {format}")
@@ -250,6 +252,19 @@ def _check_place(ledger: Ledger, out: Path, format: str) -> None:
         raise ConfigError(f"{out} is a file; the format datasets writes a folder")
     elif out.is_dir() and any(out.iterdir()) and not (out / "dataset_info.json").exists():
         raise ConfigError(f"{out} holds something other than a data set; choose another folder")
+
+
+def refuse_input(ledger: Ledger, out: Path) -> None:
+    """Raise ConfigError where ``out`` is a file that the run's configuration names."""
+
+    def refuse(text: str) -> str:
+        if out.is_file() and Path(text).is_file() and out.samefile(text):
+            raise ConfigError(
+                f"the run reads {out}, so nothing is written there; name another file"
+            )
+        return text
+
+    map_paths(json.loads(ledger.get("config") or "{}"), refuse)
 
 
 def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:

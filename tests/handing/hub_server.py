@@ -39,6 +39,8 @@ class Hub:
     uploads: list[str] = field(default_factory=list)
     fail: dict[str, int] = field(default_factory=dict)
     """A part of a path -> the status that requests for it get."""
+    fail_code: str = ""
+    """The Hub's own word for such a failure."""
 
     def everything(self) -> bytes:
         """All bytes that arrived, of whatever file."""
@@ -75,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         for part, status in self.hub.fail.items():
             if part in path:
-                return self._refuse(status, "", "told to fail")
+                return self._refuse(status, self.hub.fail_code, "told to fail")
         if path.startswith("/lfs/"):  # its address is secret enough on the real Hub
             return self._store(path.rpartition("/")[2], body)
         if token not in (WRITER, READER):

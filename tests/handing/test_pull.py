@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.plan import plan_for, render
 from phalanx.pool import members_from
 from phalanx.weights import Weights
+from tests.handing.hub_server import Repo
 from tests.handing.runs import SYSTEM
 from tests.handing.test_weights import logits
 
@@ -86,6 +88,42 @@ def _members(path):
     return YAML(typ="safe").load(path.read_text("utf-8"))["members"]
 
 
+def test_repositories_are_fetched_apart_and_no_more_than_is_needed(run, base, hub, tmp_path):
+    """A manifest of one says nothing of the next; a whole model is refused before it is loaded."""
+    push(run, REPO, members=["ada"], data=["none"])
+    files = hub.repos["model", REPO].files
+    plain = {name: data for name, data in files.items() if name.startswith("adapter_")}
+    hub.repos["model", "them/lora"] = Repo(False, {**plain, "sub/x.safetensors": b"large"})
+    hub.repos["model", "them/whole"] = Repo(
+        False, {"config.json": b"{}", "model.safetensors": b"large"}
+    )
+    path = pull([REPO, "them/lora"], tmp_path / "pool", base=str(base))
+    assert [one["name"] for one in _members(path)] == ["ada", "lora"]
+    assert "system" not in _members(path)[1]
+    with pytest.raises(ConfigError, match=r"them/whole: .*name it as `model` of a member"):
+        pull(["them/whole"], tmp_path / "other")
+    loaded = [path for method, path in hub.requests if method == "GET" and "resolve" in path]
+    assert not [path for path in loaded if "sub/" in path or "whole" in path], loaded
+    hub.fail["/api/models/them/lora"] = 403
+    hub.fail_code = "GatedRepo"
+    with pytest.raises(HubError, match="its owner has to let you in: ask on its page"):
+        pull(["them/lora"], tmp_path / "other")
+    hub.fail["/api/models/them/lora"] = 401
+    hub.fail_code = "RepoNotFound"
+    with pytest.raises(HubError, match="there is no such repository, or it is private"):
+        pull(["them/lora"], tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_base_that_is_here_is_named_by_its_whole_place(run, base, tmp_path, monkeypatch):
+    write_parcel(run, REPO, tmp_path / "parcel", members=["ada"])
+    monkeypatch.chdir(base.parent)
+    path = pull([str(tmp_path / "parcel")], tmp_path / "pool", base=base.name)
+    assert _members(path)[0]["model"] == str(base)
+    with pytest.raises(ConfigError, match=r"--base ./nowhere: there is no such folder"):
+        pull([str(tmp_path / "parcel")], tmp_path / "other", bases={base.name: "./nowhere"})
+
+
 def test_what_a_stranger_wrote_is_not_trusted(run, tmp_path):
     write_parcel(run, REPO, tmp_path / "parcel", members=["ada"])
     place = tmp_path / "parcel" / "model" / "phalanx.json"
@@ -109,6 +147,15 @@ def test_what_a_stranger_wrote_is_not_trusted(run, tmp_path):
     (one,) = _members(pull([str(tmp_path / "parcel")], tmp_path / "pool", base="org/base"))
     assert set(one) == {"name", "model", "adapter", "system"}
     assert one["system"] == hostile
+    place.write_text(json.dumps(good), encoding="utf-8")
+    shutil.move(tmp_path / "parcel" / "model", tmp_path / "elsewhere")
+    (tmp_path / "parcel" / "model").mkdir()
+    (tmp_path / "parcel" / "model" / "inner").symlink_to(tmp_path / "elsewhere")
+    place.write_text(
+        json.dumps({**good, "members": [{**good["members"][0], "folder": "inner"}]}), "utf-8"
+    )
+    with pytest.raises(ConfigError, match="the folder of ada is a link out of it"):
+        pull([str(tmp_path / "parcel")], tmp_path / "other", base="org/base")
     place.write_text(json.dumps({**good, "format": 9}), encoding="utf-8")
     with pytest.raises(ConfigError, match="of format 9, and this version reads 1"):
         pull([str(tmp_path / "parcel")], tmp_path / "other", base="org/base")
@@ -122,6 +169,10 @@ def test_sources_that_are_none_are_refused(run, hub, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"no phalanx\.json and no adapter_config\.json"):
         pull([str(tmp_path / "empty")], tmp_path / "pool")
+    for text in ("{", "[]", '"x"'):
+        (tmp_path / "empty" / "adapter_config.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"its adapter_config\.json cannot be read"):
+            pull([str(tmp_path / "empty")], tmp_path / "pool")
     write_parcel(run, REPO, tmp_path / "parcel", members=["ada"])
     twice = [str(tmp_path / "parcel")] * 2
     with pytest.raises(ConfigError, match="there is a member ada already"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import DatasetCard, ModelCard
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from phalanx.cli import app
@@ -19,7 +20,7 @@ from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.types import Member, TrainResult
 from tests.handing.hub_server import READER
 from tests.handing.runs import MEMBERS, SYSTEM, record
-from tests.tiny import make_tiny
+from tests.tiny import make_adapter, make_tiny
 
 REPO = "me/pool"
 
@@ -62,7 +63,7 @@ def test_everything_arrives_private_and_as_it_is_here(run, base, hub):
     assert SYSTEM.encode() in everything, "not marked, and needed to use the member"
 
 
-def test_the_cards_are_valid_and_say_what_is_known(run, tmp_path):
+def test_the_cards_are_valid_and_say_what_is_known(run, base, tmp_path):
     parcel = write_parcel(run, REPO, tmp_path / "parcel")
     model, rows = (one.folder for one in parcel.repositories)
     text = (model / "README.md").read_text("utf-8")
@@ -71,7 +72,9 @@ def test_the_cards_are_valid_and_say_what_is_known(run, tmp_path):
     assert (card["library_name"], card["pipeline_tag"]) == ("peft", "text-generation")
     assert card["datasets"] == [REPO]
     assert "base_model" not in card, "a folder here has no name there"
-    assert 'PeftModel.from_pretrained(base, "me/pool", subfolder="ada")' in text
+    assert 'PeftModel.from_pretrained(model, "me/pool", subfolder="ada")' in text
+    assert f'base = "{base.name}"  # this base has no public name' in text
+    assert "`phalanx pull me/pool`" in text
     assert "beta: 0.2" in text
     assert "source: prompts.jsonl" in text, "a place loses all but its name"
     text = (rows / "README.md").read_text("utf-8")
@@ -219,6 +222,50 @@ def test_settings_lose_places_and_keys(tmp_path):
         assert hidden not in text
 
 
+def test_texts_and_names_of_every_kind_are_sent_whole(base, tmp_path):
+    """Members called as files of the repository are, and a prompt that turns lines around."""
+    from phalanx.config.schema import Config
+
+    odd = "Hi \U0001f600 there \u202e\u2028\x85\x7f ```\n---\n# x"
+    names = ("README.md", "Phalanx.json", "pool.yaml")
+    adapter = str(make_adapter(base, tmp_path / "adapter", seed=1))
+    members = tuple(Member(name, str(base), adapter, version=1, system=odd) for name in names)
+    settings = {"pool": {"members": [{"name": name, "system": odd} for name in names]}}
+    config = Config.model_validate(settings).model_dump_json()
+    folder = record(tmp_path / "run", members=members, config=config)
+    parcel = write_parcel(folder, REPO, tmp_path / "parcel")
+    for one in parcel.repositories:
+        text = (one.folder / "README.md").read_text("utf-8")
+        assert not {"\u202e", "\u2028", "\x85", "\x7f"} & set(text)
+        assert ModelCard(text).data.to_dict()["license"], "the first lines are the card's own"
+        assert text.count("\n# ") == 1, "one title"
+    path = pull([str(tmp_path / "parcel")], tmp_path / "pool", base=str(base))
+    made = YAML(typ="safe").load(path.read_text("utf-8"))["members"]
+    assert [one["name"] for one in made] == list(names)
+    assert {one["system"] for one in made} == {odd}
+    assert all((path.parent / one["adapter"] / "adapter_config.json").is_file() for one in made)
+
+
+def test_what_was_there_before_is_told(run, hub):
+    push(run, REPO)
+    hub.repos["model", REPO].files |= {"old/model.bin": b"x", ".gitattributes": b"y"}
+    told = []
+
+    def confirm(parcel, states) -> bool:
+        told.extend(state.stays for state in states)
+        return True
+
+    push(run, REPO, members=["ada"], data=["preferences"], confirm=confirm)
+    folders = [f"{name}/adapter_{end}" for name in ("ada", "bob", "cora")
+               for end in ("config.json", "model.safetensors")]  # fmt: skip
+    assert told == [(*folders, "old/model.bin"), ("demonstrations.jsonl",)]
+    done = CliRunner().invoke(app, ["push", str(run), REPO, "--yes", "--member", "ada"])
+    assert (
+        "There from before, and stays, in model me/pool: ada/adapter_config.json, " in done.output
+    )
+    assert " and 2 more" in done.output
+
+
 def test_private_texts_are_found_by_their_words():
     from phalanx.handing.private import Texts
 
@@ -246,10 +293,16 @@ def test_the_last_gate_looks_at_every_file(run, tmp_path, monkeypatch):
     monkeypatch.setattr(parcel, "model_card", leaks)
     with pytest.raises(ConfigError, match=r"nothing is sent: model/README\.md quotes a text"):
         build(run, REPO, tmp_path / "x", overrides=["share.private=[system]"])
-    keys = "hf_" + "abcdEFGH1234" * 3
-    monkeypatch.setattr(parcel, "model_card", lambda *a, **o: wrong(*a, **o) + keys)
-    with pytest.raises(ConfigError, match=r"model/README\.md holds an access key"):
-        build(run, REPO, tmp_path / "y")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "correct horse battery")
+    for number, key in enumerate((
+        "hf_" + "abcdEFGH1234" * 3, "github_pat_" + "aB3_" * 9, "glpat-" + "aB3-" * 6,
+        "-----BEGIN RSA PRIVATE KEY-----", "correct horse battery",
+    )):  # fmt: skip
+        monkeypatch.setattr(
+            parcel, "model_card", lambda *a, key=key, **o: f"{wrong(*a, **o)}\n{key}"
+        )
+        with pytest.raises(ConfigError, match=r"model/README\.md holds an access key"):
+            build(run, REPO, tmp_path / f"y{number}")
 
 
 def test_refusals_are_told_in_clear_words(run, hub, tmp_path, monkeypatch):

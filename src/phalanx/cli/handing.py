@@ -208,6 +208,10 @@ def push(
 
     def confirm(parcel: Parcel, states: Sequence[State]) -> bool:
         _show_parcel(parcel, [state.visibility(public) for state in states])
+        for state in states:
+            if state.stays:
+                _say(f"There from before, and stays, in {state.repository.kind} "
+                     f"{state.repository.name}: {_few(state.stays)}")  # fmt: skip
         return yes or typer.confirm("Send this?", default=False)
 
     sent = push_run(
@@ -241,16 +245,20 @@ def pull(
 
     named, alone = {}, []
     for text in base or ():
-        name, sign, place = text.rpartition("=")
-        place = str(Path(place).expanduser().absolute()) if Path(place).exists() else place
-        if sign and name and place:
+        name, _, place = text.rpartition("=")
+        if name and place and not Path(text).expanduser().exists():
             named[name] = place
         else:
-            alone.append(place)
+            alone.append(text)
     if len(alone) > 1:
         raise ConfigError(f"--base {', '.join(alone)}: say which is whose: NAME=FOLDER")
     made = pull_pool(sources, path, bases=named, base=alone[0] if alone else None)
     _say(f"Wrote {made}. Next: phalanx run CONFIG pool={made}")
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return printable(", ".join(names[:5])) + more
 
 
 def _show_parcel(parcel: Parcel, visibility: Sequence[str]) -> None:

@@ -91,6 +91,7 @@ def model_card(
         _what(facts, names),
         "## How to load",
         *(_loading(one, where, config) for one in sent),
+        *([] if where == "FOLDER" else [f"All of it as a pool of Phalanx: `phalanx pull {where}`"]),
         "## Scores",
         *_score_parts(changes, facts, config, "metrics" in marks.things),
         "## What it was trained on",
@@ -99,7 +100,7 @@ def model_card(
         "## Licence",
         *_licences(sent, licences),
         "## Limitations",
-        _list([*_limits(facts), *map(_safe, warnings(facts))]),
+        _list([*_limits(facts), *_warnings(facts, marks)]),
         "## Versions",
         _versions(facts),
     ]
@@ -151,7 +152,7 @@ def dataset_card(
                 "Models wrote the answers and, where there are pairs, models judged them: what is "
                 "`chosen` is what they preferred, which no person has checked.",
                 "Texts are as the models wrote them. They may be wrong, biased or offensive.",
-                *map(_safe, warnings(facts)),
+                *_warnings(facts, marks),
             ]
         ),
         "## Versions",
@@ -201,13 +202,15 @@ def _loading(one: Sent, where: str, config: Config) -> str:
         )
     else:
         name = base_name(one.member, config.share.bases)
-        base = json.dumps(name or f"the base: {base_label(one.member)}", ensure_ascii=False)
+        base = json.dumps(name or base_label(one.member), ensure_ascii=False)
+        note = "" if name else "  # this base has no public name: write here where it lies"
         code = (
             "from peft import PeftModel\n"
             "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-            f"base = AutoModelForCausalLM.from_pretrained({base})\n"
-            f"model = PeftModel.from_pretrained(base, {place}{within})\n"
-            f"tokenizer = AutoTokenizer.from_pretrained({base})"
+            f"base = {base}{note}\n"
+            "model = AutoModelForCausalLM.from_pretrained(base)\n"
+            f"model = PeftModel.from_pretrained(model, {place}{within})\n"
+            "tokenizer = AutoTokenizer.from_pretrained(base)"
         )
     return f"{_safe(one.member.name)}:\n\n{_fence(code, 'python')}"
 
@@ -327,6 +330,11 @@ def _limits(facts: RunFacts) -> list[str]:
     return limits
 
 
+def _warnings(facts: RunFacts, marks: Marks) -> list[str]:
+    """They are about scores."""
+    return [] if "metrics" in marks.things else [_safe(text) for text in warnings(facts)]
+
+
 def _kind(
     kind: str, count: int, left_out: Mapping[str, int], example: Mapping[str, Any] | None
 ) -> str:
@@ -336,9 +344,7 @@ def _kind(
         lines.append(f"Left out: {why}.")
     if example:
         text = json.dumps(_cut(example), ensure_ascii=False, indent=1)
-        # Signs that turn a line around, and the like, are written out.
-        shown = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-        lines += ["", "One of them:", "", _fence(shown, "json")]
+        lines += ["", "One of them:", "", _fence(text, "json")]
     return "\n".join(lines)
 
 
@@ -363,7 +369,9 @@ def _size(count: int) -> str:
 
 
 def _fence(text: str, language: str) -> str:
-    """A block that no backticks within it can close."""
+    """A block that no backticks within it can close. Signs that turn a line around, and the like,
+    are written out."""
+    text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     ticks = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, ticks + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -17,17 +17,19 @@ from phalanx.handing.parcel import Repository
 from phalanx.version import __version__
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+    from huggingface_hub import DatasetInfo, HfApi, ModelInfo
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A repository as it is on the Hub; ``private`` None where it does not exist yet."""
+    """A repository as it is on the Hub; ``private`` None where it does not exist yet, ``stays``
+    the files there that nothing of this takes the place of."""
 
     repository: Repository
     private: bool | None
+    stays: tuple[str, ...] = ()
 
     def visibility(self, public: bool) -> str:
         """What it will be, in words."""
@@ -59,21 +61,26 @@ def look(repositories: Sequence[Repository], *, public: bool = False) -> list[St
         raise HubError(f"there is no token for the Hugging Face Hub: {LOGIN}")
     for one in repositories:
         with clear_words(one.name):
-            private = _private(api, one)
+            there = _there(api, one)
+        private = there.private if there else None
         if private is False and not public:
             raise ConfigError(
                 f"the {one.kind} repository {one.name} exists and is public, so everybody would "
                 "see what is sent; make it private there, name another, or say --public"
             )
-        states.append(State(one, private))
+        own = {".gitattributes", *(name for name, _ in one.files)}
+        names = sorted(file.rfilename for file in (there.siblings or ())) if there else ()
+        states.append(State(one, private, tuple(name for name in names if name not in own)))
     return states
 
 
-def _private(api: HfApi, one: Repository) -> bool | None:
-    from huggingface_hub.errors import RepositoryNotFoundError
+def _there(api: HfApi, one: Repository) -> ModelInfo | DatasetInfo | None:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
-        return bool(api.repo_info(one.name, repo_type=one.kind).private)
+        return api.repo_info(one.name, repo_type=one.kind)
+    except GatedRepoError:
+        raise
     except RepositoryNotFoundError:
         return None
 
@@ -93,7 +100,8 @@ def send(
             if state.private is None:
                 api.create_repo(one.name, repo_type=one.kind, private=not public, exist_ok=True)
                 # Somebody may have made it in the meantime: what is there counts.
-                if _private(api, one) is False and not public:
+                made = _there(api, one)
+                if made and not made.private and not public:
                     raise HubError(f"{one.name} turned out to be public; nothing was sent to it")
             api.upload_folder(
                 repo_id=one.name, repo_type=one.kind, folder_path=one.folder,
@@ -135,18 +143,25 @@ def _silent(name: str, error: BaseException) -> str:
 
 
 def _refused(name: str, error: Any) -> str:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
     status = error.response.status_code if error.response is not None else 0
     said = str(getattr(error, "server_message", "") or "").strip() or str(error).splitlines()[0]
     said = "".join(sign if sign.isprintable() else " " for sign in said)[:300]
     ways = {
         401: f"the token is not valid here; {LOGIN}",
-        403: "the token may not write there; use one with the role write, or another owner",
-        404: "there is no such repository, or the token may not see it",
+        403: "the token may not do that there; to send it needs the role write, to read what is "
+        "private the right to read it",
+        404: "there is no such repository, or it is private and the token may not see it",
         409: "it was changed meanwhile; try again",
         413: "a file is too large",
         429: "too many requests; wait a little, then try again",
     }
     way = ways.get(status, "the fault is the Hub's; try again later" if status >= 500 else "")
+    if isinstance(error, GatedRepoError):
+        way = "its owner has to let you in: ask on its page, log in, then try again"
+    elif isinstance(error, RepositoryNotFoundError):  # 401 where nobody is logged in
+        way = ways[404]
     return f"the Hugging Face Hub refused {name} ({status}: {said})" + (f": {way}" if way else "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -47,6 +47,11 @@ def the_one(members: Sequence[Member], name: str | None) -> Member:
     names = ", ".join(member.name for member in own or members)
     why = f"{len(own)} have weights of their own" if own else "none has weights of its own"
     raise ConfigError(f"name a member with --member: {names} ({why})")
+
+
+def folder_for(name: str, files: Iterable[str]) -> str:
+    """The folder of a member beside ``files``, which some file systems know in capitals, too."""
+    return f"member-{name}" if name.lower() in {file.lower() for file in files} else name
 
 
 def base_name(member: Member, bases: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from phalanx.config.schema import Config
 from phalanx.errors import ConfigError, MissingPackage
 from phalanx.export import json_line, rows_of
 from phalanx.handing.cards import CARD, Sent, began, dataset_card, model_card
-from phalanx.handing.members import base_label, base_name, chosen, with_weights
+from phalanx.handing.members import base_label, base_name, chosen, folder_for, with_weights
 from phalanx.handing.private import Marks
 from phalanx.handing.weights import write_adapter, write_merged
 from phalanx.ledger import Ledger, run_ledger_path
@@ -166,7 +166,7 @@ class _Work:
             else:
                 going.append(member)
         for member in going:
-            inner = member.name if len(going) > 1 else ""
+            inner = folder_for(member.name, (CARD, MANIFEST)) if len(going) > 1 else ""
             merged = mode == "merged" or member.adapter is None
             self.sent.append(Sent(member, inner, merged, began(self.ledger, member)))
             place = self.folder / "model" / inner

@@ -24,12 +24,15 @@ REMOVED = "[removed]"
 PLAIN = (".txt", ".md", ".text")
 KEYS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|"
-    r"AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{35})"
+    r"github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|(?:gsk|r8)_[A-Za-z0-9]{30,}|"
+    r"(?:nvapi|xai)-[A-Za-z0-9_-]{30,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|"
+    r"AIza[0-9A-Za-z_-]{35})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 """Access keys by the marks that their makers give them."""
 _EAST = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 # Where words are not parted by spaces every sign counts as one.
 _WORDS = re.compile(f"[{_EAST}]|[^\\W_{_EAST}]+")
+_SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _SHORT = 3
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt")
 _KEY_WORDS = 8
@@ -210,11 +213,11 @@ def _of_files(config: Config) -> Iterator[str]:
 
 
 def _secrets(config: Config) -> Iterator[str]:
-    """The keys that this environment holds for the run's endpoints and for the Hub."""
-    names = [endpoint.key for endpoint in config.endpoints if endpoint.key]
-    for name in (*names, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "OPENAI_API_KEY", "WANDB_API_KEY"):
-        value = os.environ.get(name, "")
-        if len(value) >= 8:
+    """The keys that this environment holds: for the run's endpoints, for trackers, for the Hub."""
+    names = {endpoint.key for endpoint in config.endpoints}
+    for name, value in os.environ.items():
+        least = 8 if name in names else 12  # a shorter one of another is a common word
+        if len(value) >= least and (name in names or _SECRET.search(name)):
             yield value
 
 

@@ -12,13 +12,14 @@ from typing import Any
 from phalanx.config.schema import MemberSettings
 from phalanx.errors import ConfigError
 from phalanx.handing.hub import clear_words, hub
+from phalanx.handing.members import folder_for
 from phalanx.handing.parcel import FORMAT, MANIFEST, SharedMember, refuse_name
 from phalanx.placing import placed
 from phalanx.weights.adapters import CONFIG, TENSORS
 
 POOL = "pool.yaml"
 _WANTED = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "README.md")
-"""What is fetched: never code, never what would have to be unpickled."""
+"""What is fetched of a member: never code, never what would have to be unpickled."""
 _ROLES = ("contest", "judge", "learn")
 
 
@@ -42,36 +43,72 @@ def pull(
     target = Path(out)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists already; remove it, or name another with --out")
+    known = {name: _base_place(place) for name, place in (bases or {}).items()}
     with placed(target) as place:
         place.mkdir()
         found: dict[str, SharedMember] = {}
-        for source in sources:
-            folder = _fetched(source, place / ".fetched")
-            for member in read_members(folder, source):
+        for number, source in enumerate(sources):
+            scratch = place / f".fetched-{number}"
+            for member, folder in _members_of(source, scratch):
                 if member.name in found:
                     raise ConfigError(
                         f"{source}: there is a member {member.name} already; pull it into a folder "
                         "of its own, and join the two files by hand under other names"
                     )
-                _take(folder / member.folder, place / member.name, source)
+                _take(folder, place / _folder_name(member), source)
                 found[member.name] = member
-            shutil.rmtree(place / ".fetched", ignore_errors=True)
-        text = _pool_text(sources, list(found.values()), bases or {}, base)
+            if scratch.exists():
+                shutil.rmtree(scratch)
+        text = _pool_text(sources, list(found.values()), known, base and _base_place(base))
         (place / POOL).write_text(text, encoding="utf-8")
     return target / POOL
 
 
-def _fetched(source: str, scratch: Path) -> Path:
+def _base_place(base: str) -> str:
+    """A base that is here by its whole place: pool.yaml lies in another folder."""
+    place = Path(base).expanduser()
+    if place.exists():
+        return str(place.absolute())
+    if base.startswith((".", "/", "~")):
+        raise ConfigError(f"--base {base}: there is no such folder")
+    return base
+
+
+def _folder_name(member: SharedMember) -> str:
+    return folder_for(member.name, (POOL,))
+
+
+def _members_of(source: str, scratch: Path) -> list[tuple[SharedMember, Path]]:
+    """The members of a source, and where the files of each are now."""
     folder = Path(source).expanduser()
     if folder.is_dir():
-        return folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
-    name = source.removeprefix("hub:")
-    if name.startswith((".", "/", "~")):
-        raise ConfigError(f"{source}: there is no such folder")
-    refuse_name(name)
+        folder = folder / "model" if (folder / "model" / MANIFEST).is_file() else folder
+        members = read_members(folder, source)
+    else:
+        name = source.removeprefix("hub:")
+        if name.startswith((".", "/", "~")):
+            raise ConfigError(f"{source}: there is no such folder")
+        refuse_name(name)
+        folder = scratch
+        # What it holds is known before anything large is fetched, and nothing else is.
+        _fetch(name, scratch, [MANIFEST, CONFIG])
+        members = read_members(folder, source)
+        for member in members:
+            inner = f"{member.folder}/" if member.folder else ""
+            _fetch(name, scratch, [f"{inner}{one}" for one in _WANTED], f"{inner}*/*")
+    places = [(member, folder / member.folder) for member in members]
+    for member, place in places:
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"{source}: the folder of {member.name} is a link out of it")
+    return places
+
+
+def _fetch(name: str, folder: Path, wanted: list[str], unwanted: str | None = None) -> None:
     api = hub()
     with clear_words(name):
-        return Path(api.snapshot_download(name, local_dir=scratch, allow_patterns=list(_WANTED)))
+        api.snapshot_download(
+            name, local_dir=folder, allow_patterns=wanted, ignore_patterns=unwanted
+        )
 
 
 def read_members(folder: Path, source: str) -> list[SharedMember]:
@@ -115,9 +152,15 @@ def _checked(one: Mapping[str, Any]) -> SharedMember:
 def _foreign(folder: Path, source: str) -> SharedMember:
     """An adapter that Phalanx has not pushed, under the name of its repository."""
     if not (folder / CONFIG).is_file():
-        raise ConfigError(f"{source}: it has no {MANIFEST} and no {CONFIG}, so no members")
-    settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    base = str(settings.get("base_model_name_or_path") or "")
+        raise ConfigError(
+            f"{source}: it has no {MANIFEST} and no {CONFIG}, so no members; a whole model needs "
+            "no pull: name it as `model` of a member"
+        )
+    try:
+        settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        base = str(settings.get("base_model_name_or_path") or "")
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"{source}: its {CONFIG} cannot be read: {error!r}") from None
     is_name = bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", base))
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", Path(source).name).lstrip("-_.")[:64] or "member"
     label = Path(base).name or "unknown"
@@ -155,9 +198,10 @@ def _pool_text(
         if name not in known
     ]
     for one in members:
-        lines.append(f"  - name: {json.dumps(one.name)}")
+        lines.append(f"  - name: {_quoted(one.name)}")
+        own = _folder_name(one)
         if one.kind == "merged":
-            lines.append(f"    model: {json.dumps(one.name)}")
+            lines.append(f"    model: {_quoted(own)}")
         else:
             place = bases.get(one.label) or bases.get(one.base) or one.base or base or ""
             if not place:
@@ -165,16 +209,22 @@ def _pool_text(
                     f"{one.name}: its base {one.label!r} has no public name; say where it is with "
                     f"--base {one.label}=FOLDER"
                 )
-            lines.append(f"    model: {json.dumps(place)}")
-            lines.append(f"    adapter: {json.dumps(one.name)}")
+            lines.append(f"    model: {_quoted(place)}")
+            lines.append(f"    adapter: {_quoted(own)}")
         if one.system:
-            lines.append(f"    system: {json.dumps(one.system)}")
+            lines.append(f"    system: {_quoted(one.system)}")
         elif one.system_kept:
             lines.append("    # Its system prompt was not sent: add it as `system`.")
         if one.family:
-            lines.append(f"    family: {json.dumps(one.family)}")
+            lines.append(f"    family: {_quoted(one.family)}")
         if one.roles != SharedMember.__dataclass_fields__["roles"].default:
             lines.append(f"    roles: {json.dumps(list(one.roles))}")
     if faults:
         raise ConfigError(faults)
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A text in YAML's double quotes: JSON's, save that a sign beyond U+FFFF is not two there."""
+    marks = json.dumps(text, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in marks)
