@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import sys
 import tarfile
 from contextlib import closing
 from pathlib import Path
@@ -255,3 +256,91 @@ def test_a_run_with_weights_learns_on_at_its_new_place(tmp_path):
         assert all(Path(member.adapter).is_relative_to(folder) for member in ledger.members())
     for table in ("responses", "outcomes", "pairs", "trainings", "states"):
         assert moved[table] == stayed[table]
+
+
+def test_a_run_that_was_unpacked_may_be_moved(made, tmp_path):
+    """Its own inputs are named by their place in it, before and after it went on."""
+    folder = unpack(made / "run.phalanx.tar.gz", tmp_path / "new").folder
+    for number, name in ((3, "moved"), (4, "again")):
+        folder = folder.rename(tmp_path / name)
+        align(load(folder / "config.yaml", [f"iterations={number}"]), folder)
+    with Ledger(run_ledger_path(folder)) as ledger:
+        assert ledger.count("states") == 4
+        assert (
+            Path(json.loads(ledger.get("config"))["instructions"]["source"]).parent.parent == folder
+        )
+
+
+def test_what_lies_in_the_run_itself_is_packed_with_it(tmp_path):
+    """A script and an adapter beside the ledger are inputs, too; what nobody names is not."""
+    run = tmp_path / "run"
+    run.mkdir()
+    shipped = Path(phalanx.__file__).parent / "engines" / "scripts" / "default.yaml"
+    shutil.copy(shipped, run / "own.yaml")
+    config = load(SMOKE / "rubric.yaml", {"pool.members": [
+        {"name": name, "engine": "scripted", "model": f"script:{run / 'own.yaml'}"}
+        for name in "abcd"
+    ]})  # fmt: skip
+    align(config, run)
+    packed = pack(run, tmp_path / "a.tar.gz")
+    assert packed.manifest.left_out == ["own.yaml"]
+    shutil.rmtree(run)
+    folder = unpack(packed.path, tmp_path / "new").folder
+    align(load(folder / "config.yaml", ["iterations=3"]), folder)
+
+
+def test_a_word_that_happens_to_name_a_file_here_is_not_packed(made, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(made / "run", run)
+    with closing(sqlite3.connect(run_ledger_path(run))) as db, db:
+        db.execute("UPDATE run SET value = json_set(value, '$.instructions.source', 'notes') "
+                   "WHERE key = 'config'")  # fmt: skip
+    (tmp_path / "notes").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    assert list(pack(run).manifest.files)[:2] == ["ledger.sqlite", "config.yaml"]
+    assert not [name for name in pack(run, "b.tar.gz").manifest.files if "notes" in name]
+
+
+def test_what_cannot_be_packed_is_told(made, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(made / "run", run)
+    (run / b"od\xffd\x1b[2J".decode(errors="surrogateescape")).write_text("x")
+    (tmp_path / "far").mkdir()
+    (run / "adapters" / "linked").symlink_to(tmp_path / "far")
+    (run / "adapters" / "broken").symlink_to(tmp_path / "nothing")
+    os.mkfifo(run / "adapters" / "pipe")
+    done = command("pack", run, "--out", tmp_path / "a.tar.gz")
+    assert done.returncode == 0, done.stderr
+    assert "Left out: od?d?[2J, servers" in done.stderr
+    for name in ("linked", "broken", "pipe"):
+        assert f"adapters/{name} (neither a file nor a folder of its own)" in done.stderr
+    with closing(sqlite3.connect(run_ledger_path(run))) as db, db:
+        db.execute("CREATE VIEW mine AS SELECT 1")
+    with pytest.raises(LedgerError, match=r"ledger\.sqlite has a view 'mine': no ledger has"):
+        pack(run, tmp_path / "b.tar.gz")
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
+def test_who_comes_second_does_not_take_the_place_of_the_first(made, tmp_path, monkeypatch):
+    """Two unpack to one place at once: the one that is there stays, whole."""
+    unpacking = sys.modules["phalanx.packing.unpack"]  # the name is that of the function
+    settle = unpacking._settle
+
+    def slowly(*given):
+        settle(*given)
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "first").write_text("mine")
+
+    monkeypatch.setattr(unpacking, "_settle", slowly)
+    with pytest.raises(FileExistsError, match="somebody else made it meanwhile"):
+        unpack(made / "run.phalanx.tar.gz", tmp_path / "new")
+    assert [path.name for path in tmp_path.rglob("*")] == ["new", "first"]
+
+
+def test_what_a_killed_process_left_stops_nobody(made, tmp_path):
+    """Its number comes again: in a container every process may be number 7."""
+    for name in (f".new.{os.getpid()}", f".a.tar.gz.{os.getpid()}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ledger.sqlite").write_text("half")
+    unpack(made / "run.phalanx.tar.gz", tmp_path / "new")
+    pack(tmp_path / "new", tmp_path / "a.tar.gz")
