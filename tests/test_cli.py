@@ -128,7 +128,7 @@ def test_a_run_that_fails_says_so_last(tmp_path):
         encoding="utf-8",
     )
     done = phalanx("run", SMOKE, f"pool={pool}", "--out", tmp_path / "run")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert "could not be read" in done.stderr.splitlines()[-1]
 
 

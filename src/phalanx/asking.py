@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,16 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import pool
+from phalanx.collective.gaps import above
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, PoolSettings
-from phalanx.dispatch import Dispatcher, Elsewhere
-from phalanx.errors import ConfigError, Interrupted, LedgerError, PhalanxError
+from phalanx.dispatch import Dispatcher, Elsewhere, Heard
+from phalanx.errors import BudgetError, ConfigError, Interrupted, LedgerError, PhalanxError
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import ENDED, STOPPED, Ledger, run_ledger_path
 from phalanx.progress import Silent
-from phalanx.types import Engine, Instruction, Member, Progress
+from phalanx.types import Ask, Engine, Instruction, Member, Progress
 from phalanx.version import __version__
 from phalanx.workshop import Workshop
+
+SECONDS = "seconds"
+"""Fact of the ledger: how long work went on in its folder."""
+_SAVE_S = 5.0
 
 
 @dataclass
@@ -44,11 +50,13 @@ class Asking:
     elsewhere: Elsewhere | None = None
     """Where responses may be known already; see :class:`phalanx.dispatch.Dispatcher`."""
 
-    def ask(self, iteration: int):
+    def ask(self, iteration: int) -> Ask:
         """The ``ask`` of one iteration (0 where there are none)."""
-        return Dispatcher(
-            self.ledger, self.engine, self.progress, self.should_stop, iteration, self.elsewhere
-        ).ask
+        return self.dispatcher(iteration).ask
+
+    def dispatcher(self, iteration: int, heard: Heard | None = None) -> Dispatcher:
+        place = (self.ledger, self.engine, self.progress, self.should_stop, iteration)
+        return Dispatcher(*place, self.elsewhere, heard)
 
     def engine(self, name: str) -> Engine:
         """The engine of that name; one that keeps facts takes up those of the ledger first."""
@@ -85,6 +93,39 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: stopped
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def timed(
+    config: Config, ledger: Ledger, should_stop: Callable[[], bool]
+) -> Iterator[Callable[[], bool]]:
+    """``should_stop``, which also raises BudgetError once ``budget.seconds`` have passed.
+
+    The ledger keeps the seconds of all starts together; who is killed loses few of them.
+    """
+    before, most = float(ledger.get(SECONDS) or 0.0), config.budget.seconds
+    began = saved = time.monotonic()
+
+    def seconds() -> float:
+        return before + time.monotonic() - began
+
+    def look() -> bool:
+        nonlocal saved
+        if time.monotonic() - saved >= _SAVE_S:
+            ledger.put(SECONDS, f"{seconds():.3f}")
+            saved = time.monotonic()
+        if most is not None and seconds() > most:
+            raise BudgetError(
+                f"the budget is used up: {seconds():.3g} of {most:g} seconds, all starts together; "
+                f"everything finished is recorded, and goes on with a larger limit: the same "
+                f"command with budget.seconds={above(2 * seconds())}"
+            )
+        return should_stop()
+
+    try:
+        yield look
+    finally:
+        ledger.put(SECONDS, f"{seconds():.3f}")
 
 
 @contextmanager
@@ -132,6 +173,7 @@ def asking(
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
         workshop or Workshop(config, folder) as shop,
+        timed(config, ledger, should_stop) as should_stop,
     ):
         members = pool.members_from(config) if members is None else members
         if ledger.get("config") is not None and ledger.is_untouched():

@@ -12,6 +12,9 @@ from phalanx.types import ConcurrentEngine, Engine, Progress, Request, Response,
 
 Elsewhere = Callable[[Sequence[Request]], Mapping[str, Response]]
 """Responses that are known at another place, by the ids of the requests."""
+Heard = Callable[[str, int, Sequence[tuple[Request, Response]]], None]
+"""Called with a phase, how many requests it has, and those answered since the last call, the
+stored ones first. What it raises ends the phase; what was answered until then is recorded."""
 
 # Attempts that a request gets in all, over every time the run is started again.
 MAX_ATTEMPTS = 5
@@ -102,6 +105,7 @@ class Dispatcher:
         should_stop: Callable[[], bool],
         iteration: int,
         elsewhere: Elsewhere | None = None,
+        heard: Heard | None = None,
     ) -> None:
         self._ledger = ledger
         self._engine_of = engine_of
@@ -109,6 +113,7 @@ class Dispatcher:
         self._should_stop = should_stop
         self._iteration = iteration
         self._elsewhere = elsewhere
+        self._heard = heard
         # A stored failure is asked again once per start, not once per call.
         self._retried: set[str] = set()
 
@@ -139,6 +144,7 @@ class Dispatcher:
         self._progress.start(phase, len(unique), "requests")
         self._progress.advance(len(asked.done))
         try:
+            self._tell(asked, [one for one in unique if one.id in asked.done])
             for number in range(_ROUNDS):
                 asked.last_round = number == _ROUNDS - 1
                 self._round(asked)
@@ -204,7 +210,7 @@ class Dispatcher:
 
     def _take(self, asked: _Phase, group: _Group, seconds: float) -> None:
         """Note what has ended, and write it: at once where it ended elsewhere or took a while."""
-        settled = 0
+        settled: list[Request] = []
         for number, replies in group.work.wait(seconds):
             batch = group.batches[number]
             _check_replies(group.engine, batch, replies)
@@ -218,13 +224,19 @@ class Dispatcher:
                     asked.done[request.id] = reply
                     if reply.error is not None:
                         self._retried.add(request.id)
-                    settled += 1
+                    settled.append(request)
         if group.waits or time.monotonic() - asked.recorded_at >= _TURN_S:
             self._write(asked)
         if settled:
-            self._progress.advance(settled)
+            self._progress.advance(len(settled))
         for text in group.news():
             self._progress.say(text)
+        self._tell(asked, settled)
+
+    def _tell(self, asked: _Phase, settled: Sequence[Request]) -> None:
+        if self._heard is not None and settled:
+            replies = [(request, asked.done[request.id]) for request in settled]
+            self._heard(asked.name, len(asked.requests), replies)
 
     def _write(self, asked: _Phase) -> None:
         """Everything that is not written yet, in one transaction, with the engines' facts.

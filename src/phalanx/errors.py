@@ -7,6 +7,7 @@ of an input in one message; the command line prints these errors without a trace
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class PhalanxError(Exception):
@@ -44,6 +45,41 @@ class JudgmentError(PhalanxError):
 
 class TrainingError(PhalanxError):
     """A member could not be trained: the loss is not finite, or nothing changed."""
+
+
+class LossError(TrainingError):
+    """A loss, a gradient or a weight of ``member`` is not finite: a guard that is always on."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, member: str) -> None:
+        super().__init__(message)
+        self.member = member
+
+    def __reduce__(self):
+        return (type(self), (str(self), self.member))
+
+
+class GuardError(PhalanxError):
+    """A guard stopped the run (exit code 5), or paused it (6): then the same command goes on.
+
+    ``fired`` is what it found, a :class:`phalanx.collective.alarms.Fired`.
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, fired: Any, paused: bool = False) -> None:
+        super().__init__(message)
+        self.fired, self.paused = fired, paused
+        if paused:
+            self.exit_code = 6
+
+    def __reduce__(self):
+        return (type(self), (str(self), self.fired, self.paused))
+
+
+class UnreadableError(GuardError, JudgmentError):
+    """The guard ``max_unreadable``."""
 
 
 class LedgerError(PhalanxError):

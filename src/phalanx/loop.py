@@ -20,14 +20,13 @@ from phalanx.asking import (
     stop_is_recorded,
     stop_on_interrupt,
     stored_config,
+    timed,
 )
-from phalanx.collective.gaps import too_many
 from phalanx.collective.preference import chosen_alone, with_label_noise
-from phalanx.collective.reputation import initial_standing
 from phalanx.config.compare import differences
 from phalanx.config.schema import Config, OptimiserSettings
 from phalanx.dispatch import Elsewhere
-from phalanx.errors import JudgmentError, LedgerError
+from phalanx.errors import LedgerError
 from phalanx.evaluate import (
     evaluate,
     evaluate_mixture,
@@ -37,6 +36,7 @@ from phalanx.evaluate import (
     mixture_after,
     skipped_of,
 )
+from phalanx.guarding import Guards, standings_at_start
 from phalanx.identity import canonical_json, content_id, derive_seed
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.rows import messages, together_key
@@ -49,11 +49,12 @@ from phalanx.sources import BUILTIN, WHOLE, instructions_of, read_demonstrations
 from phalanx.tasks import TaskItem, contamination
 from phalanx.tracking import follow, tell, tracked
 from phalanx.training import TrainJob
+from phalanx.training.jobs import NOT_FINITE
 from phalanx.types import (
+    Ask,
     Demonstration,
     Instruction,
     Iteration,
-    IterationResult,
     Member,
     Message,
     PreferencePair,
@@ -74,6 +75,14 @@ class Session(Asking):
     left_out: frozenset[str] = frozenset()
     """Demonstrations that overlap evaluation items, by id; recruits do not learn from them."""
 
+    @property
+    def guards(self) -> Guards:
+        return Guards(self.config, self.ledger, self.progress)
+
+    def ask(self, iteration: int) -> Ask:
+        """The ``ask`` of one iteration, which guards listen to."""
+        return self.dispatcher(iteration, self.guards.hearing(iteration)).ask
+
 
 def align(
     config: Config,
@@ -91,7 +100,7 @@ def align(
 
     Raises ConfigError for a configuration that cannot work, LedgerError for a run in use or one
     made with another configuration, Interrupted on Ctrl-C, JudgmentError and TrainingError
-    where going on would be meaningless.
+    where going on would be meaningless, GuardError and LossError where a guard says so.
     """
     notes = require(config, one_of_many=one_of_many)
     folder = Path(folder)
@@ -99,6 +108,7 @@ def align(
         stop_on_interrupt() as should_stop,
         Ledger(run_ledger_path(folder), writable=True) as ledger,
         workshop or Workshop(config, folder) as shop,
+        timed(config, ledger, should_stop) as should_stop,
     ):
         session = Session(
             config, folder, ledger, shop, progress or Silent(), should_stop, elsewhere=elsewhere
@@ -127,12 +137,14 @@ def iterate(session: Session, number: int) -> None:
     if ledger.state(number) is None:
         session.progress.say(f"Iteration {number} of {config.iterations}")
         result = METHODS[config.method].run(_start_of(session, number), session.ask(number), config)
-        _refuse_unreadable(result, config)
+        session.guards.judged(result, number)
         metrics = {**result.metrics, **label_metrics(result)}
         ledger.record_iteration(number, replace(result, metrics=metrics))
+    session.guards.recorded(number)
     learn(session, number)
     if number % config.evaluate.every == 0 or number == config.iterations:
         measure(session, number)
+        session.guards.measured(number)
     follow(config, ledger, session.progress, number)
 
 
@@ -215,7 +227,7 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
-    free = [(one.aggregate.anchors, one.share, one.track) for one in (config, before)]
+    free = [(one.aggregate.anchors, one.guard, one.share, one.track) for one in (config, before)]
     if free[0] != free[1]:
         ledger.put("config", config.model_dump_json())
     if config.iterations == before.iterations or not length_of(config):
@@ -270,8 +282,9 @@ def learn(session: Session, number: int) -> None:
         _job(session, number, member, lesson, pairs, initial[member.name].adapter)
         for member, lesson in lessons.items()
     ]
-    jobs = tracked(config, ledger, jobs)
+    jobs = session.guards.watched(number, tracked(config, ledger, jobs))
     results = session.workshop.train("train", jobs, session.progress, session.check_stop)
+    results = session.guards.trained(number, results)
     _record_trainings(session, number, "train", _learned(session, number, lessons, results))
 
 
@@ -281,7 +294,7 @@ def _learned(
     """The results; those of no example are of the member as it was before, and are told."""
     before = {member.name: member for member in lessons}
     for result in results:
-        if result.num_examples:
+        if result.num_examples or NOT_FINITE in result.num_dropped:
             yield result
             continue
         member, ledger = before[result.member.name], session.ledger
@@ -426,11 +439,9 @@ def _start_of(session: Session, number: int) -> Iteration:
     members = tuple(ledger.members(number - 1))
     state = ledger.state(number - 1)
     if state is None:
-        given = pool.starting_reputations(config)
-        standings = {
-            m.name: initial_standing(config.reputation, given.get(m.name)) for m in members
-        }
-        state = {"standings": standings, "reliability": {}, "faded": {}}
+        state = {
+            "standings": standings_at_start(config, members), "reliability": {}, "faded": {},
+        }  # fmt: skip
     standings: dict[str, Standing] = state["standings"]
     judged = ledger.num_judged(before=number)
     if getattr(config.reputation, "restart_each_iteration", False):
@@ -449,34 +460,6 @@ def _start_of(session: Session, number: int) -> Iteration:
         given=method.given(config, number) if method.given else (),
         anchors=anchors_of(ledger, config, number),
     )
-
-
-def _refuse_unreadable(result: IterationResult, config: Config) -> None:
-    """Raise JudgmentError where too much of what judges said could not be read.
-
-    Rankings by scores have one judgment a group, of best and worst; there the scores count.
-    """
-    counts = result.metrics
-    limit = config.judge.max_unreadable
-    for what, given, lacking in (
-        ("judgments", "num_judgments", "num_unreadable"),
-        ("scores", "scores.asked", "scores.unreadable"),
-        ("verdicts on judgments", "meta.asked", "meta.unreadable"),
-    ):
-        asked, unreadable = int(counts.get(given, 0)), int(counts.get(lacking, 0))
-        if asked and unreadable > limit * asked:
-            gaps = [judgment for judgment in result.judgments if not judgment.readable]
-            raise JudgmentError(too_many(gaps, unreadable, asked, config, what))
-    lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
-    if limit < 1 and lost and len(lost) == len(result.outcomes):
-        reasons = sorted({outcome.reason for outcome in lost})
-        unanswered = [o.reason for o in lost if o.status == "unanswered"]
-        failed = any(not reason.endswith("empty response") for reason in unanswered)
-        again = "; failed ones are asked again next time" if failed else ""
-        raise JudgmentError(
-            f"none of {len(result.outcomes)} duels has an outcome: {'; '.join(reasons[:3])}. Look "
-            f"at the responses (phalanx export RUN responses){again}"
-        )
 
 
 def _record_trainings(

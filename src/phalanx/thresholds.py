@@ -11,6 +11,8 @@ MIN_JUDGMENTS = 20
 """Judgments that a judge needs before its shares say anything."""
 MIN_RESPONSES = 10
 """Responses of a member in an iteration before their mean length says anything."""
+MIN_ITEMS = 20
+"""Dev items that a member was asked before its score on them says anything."""
 
 MAX_KL = 0.5
 """Nats a token between the member and its reference, at the end of a training."""

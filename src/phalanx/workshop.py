@@ -354,7 +354,7 @@ def _train_on_worker(errand: _Errand) -> tuple[TrainResult, Files]:
         folder = Path(scratch) / job.member.name
         here = replace(job, member=member, initial_adapter=initial, folder=folder)
         result = here.run(bench.weights, bench.progress)
-        return result, pack(folder)
+        return result, pack(folder) if here.is_on_disk else {}
 
 
 def _land(job: TrainJob, result: TrainResult, files: Files) -> TrainResult:

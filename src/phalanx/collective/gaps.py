@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 
 from phalanx.config.mixing import MOA
 from phalanx.config.schema import Config
@@ -29,30 +30,61 @@ def has_failed(judgment: Judgment) -> bool:
     return any(isinstance(value, dict) and "error" in value for value in verdicts or said.values())
 
 
+def unreadable_limit(config: Config) -> tuple[float, str]:
+    """The share of judgments of a run that may be unreadable, and the key that sets it."""
+    if config.guard.max_unreadable is None:
+        return config.judge.max_unreadable, "judge.max_unreadable"
+    return config.guard.max_unreadable, "guard.max_unreadable"
+
+
 def too_many(
-    gaps: Sequence[Judgment], missing: int, asked: int, config: Config, what: str = "judgments"
+    gaps: Sequence[Judgment],
+    missing: int,
+    asked: int,
+    config: Config,
+    what: str = "judgments",
+    limited: tuple[float, str] | None = None,
 ) -> str:
-    """The message of an error: ``missing`` of ``asked`` are, ``gaps`` are among them."""
+    """The message of an error: ``missing`` of ``asked`` are, ``gaps`` are among them.
+
+    ``limited``: the limit of a run, and its key; a command has ``judge.max_unreadable``.
+    """
+    most, key = limited or (config.judge.max_unreadable, "judge.max_unreadable")
     failed = [gap for gap in gaps if has_failed(gap)]
     mostly = failed if 2 * len(failed) > len(gaps) else [gap for gap in gaps if gap not in failed]
     reasons = sorted({gap.reason for gap in mostly if gap.reason})
     example = "; ".join(reasons[:3]) or "see phalanx export RUN responses"
-    limit = f"limit {config.judge.max_unreadable:.0%}"
+    limit = f"limit {most:.0%}"
     if mostly and mostly == failed:
         return (
             f"{missing} of {asked} {what} are missing ({limit}), and most of them since requests "
             f"failed, for example: {example}. Mend that and start again: failed requests are asked "
             "again, the other responses are kept"
         )
+    command = "phalanx run CONFIG" if limited else "the same command with"
     also = "; requests that failed are asked again next time" if failed else ""
     return (
         f"{missing} of {asked} {what} could not be read ({limit}), for example: {example}. "
-        f"{_advice(gaps, config)} (with another --out), or raise judge.max_unreadable and go on "
-        f"here; the responses are kept{also}"
+        f"{advice(gaps, config)} (with another --out), or go on here: "
+        f"{command} {key}={above(missing / asked)}; the responses are kept{also}"
     )
 
 
-def _advice(gaps: Sequence[Judgment], config: Config) -> str:
+def above(value: float) -> str:
+    """The smallest number of two figures that is not below the value: a limit that lets it pass.
+
+    >>> above(0.508), above(0.51), above(1), above(12.31), above(0.02341)
+    ('0.51', '0.51', '1', '13', '0.024')
+    """
+    exact = Decimal(repr(float(value)))
+    if not exact:
+        return "0"
+    step = Decimal(1).scaleb(exact.adjusted() - 1)
+    return f"{float((exact / step).to_integral_value(ROUND_CEILING) * step):g}"
+
+
+def advice(gaps: Sequence[Judgment], config: Config) -> str:
+    """What else than the limit to change."""
     if config.method in ("self_rewarding", "meta_rewarding"):
         seed = ", demonstrations of judging (self_rewarding.judge_seed)"
         return (

@@ -49,6 +49,7 @@ __all__ = [
     "read_score",
     "read_verdict",
     "validate_template",
+    "why_unread",
 ]
 
 Texts = tuple[str, str]
@@ -381,6 +382,14 @@ def read_judgment(
             slot: response.request_id for slot, response in zip(reading.raw, responses, strict=True)
         },
     )
+
+
+def why_unread(settings: JudgeSettings, response: Response) -> str:
+    """Why one of the two replies of a judgment cannot be read, whatever the other says, or ""."""
+    reading = PROTOCOLS[settings.protocol].read(settings, (response, response))
+    if None not in reading.scores:
+        return ""
+    return reading.reason.split("; ")[0].partition(": ")[2] or "unreadable"
 
 
 def validate_template(settings: JudgeSettings) -> None:

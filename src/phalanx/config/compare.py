@@ -18,6 +18,7 @@ RESUME_FREE = (
     "budget",
     "search.calls",
     "share",
+    "guard",
     "track",
     "endpoints.*.url",
     "endpoints.*.key",

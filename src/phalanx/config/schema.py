@@ -48,7 +48,7 @@ from phalanx.config.schema_rivals import (
     SppoSettings,
 )
 from phalanx.config.schema_sharing import ShareSettings
-from phalanx.config.schema_watching import TrackSettings
+from phalanx.config.schema_watching import GuardSettings, TrackSettings
 
 __all__ = [
     "AggregateSettings", "AnswerSettings", "Config", "EvaluateSettings", "LoraSettings",
@@ -365,6 +365,8 @@ class BudgetSettings(Section):
     """Most tokens read and written by endpoints in the whole run."""
     money: float | None = Field(None, gt=0)
     """Most money, in the currency of the endpoints' prices."""
+    seconds: float | None = Field(None, gt=0)
+    """Most seconds that a run takes, all starts together."""
 
 
 class VllmSettings(Section):
@@ -481,6 +483,7 @@ class Config(Section):
     search: SearchSettings = SearchSettings()
     resources: ResourceSettings = ResourceSettings()
     share: ShareSettings = ShareSettings()
+    guard: GuardSettings = GuardSettings()
     track: TrackSettings = TrackSettings()
 
     @property

@@ -23,7 +23,7 @@ ANSWERING = (*TOGETHER, "mixture")
 
 ALL_RUNS = frozenset(
     {"seed", "method", "iterations", "output", "pool", "endpoints", "budget", "vllm",
-     "evaluate", "resources", "search", "share", "track", "instructions"}
+     "evaluate", "resources", "search", "share", "guard", "track", "instructions"}
 )  # fmt: skip
 """Settings that say something in every run (``search`` and ``share`` are for other
 commands; of ``instructions`` see :func:`ignored`)."""

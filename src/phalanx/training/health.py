@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.errors import TrainingError
+from phalanx.collective.alarms import too_far
+from phalanx.errors import GuardError, LossError, TrainingError
 from phalanx.types import Progress
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class Watch:
         ids: Sequence[str],
         progress: Progress | None = None,
         starts_at_reference: bool = False,
+        max_kl: float | None = None,
     ) -> None:
         self.steps: list[dict[str, float]] = []
         self._member = member
         self._ids = ids
         self._progress = progress
         self._starts_at_reference = starts_at_reference
+        self._max_kl = max_kl
         self._rows: list[int] = []
         self._batches: list[list[int]] = []
 
@@ -67,18 +70,25 @@ class Watch:
         self._batches.append(rows)
 
     def check_loss(self, loss: float) -> None:
-        """Raise :class:`TrainingError` with the ids of the batch when the loss is not finite."""
+        """Raise :class:`LossError` with the ids of the batch when the loss is not finite."""
         if not math.isfinite(loss):
             raise self._broken("loss", loss, self._rows)
 
     def end_step(self, logs: dict[str, Any]) -> None:
-        """Record the step. Raises :class:`TrainingError` when its gradient is not finite."""
+        """Record the step.
+
+        Raises :class:`LossError` when its gradient is not finite, and :class:`GuardError` where
+        the member is farther from its reference than ``max_kl``.
+        """
         norm = float(logs.get("grad_norm", 0.0))
         if not math.isfinite(norm):
             raise self._broken("gradient norm", norm, [i for rows in self._batches for i in rows])
         signals = {name: float(logs[name]) for name in SIGNALS if name in logs}
         self._check_start(signals)
         self.steps.append({"step": float(len(self.steps) + 1), **signals})
+        fired = self._max_kl and too_far(self._member, self.steps, self._max_kl)
+        if fired:
+            raise GuardError(fired.says, fired)
         if self._progress is not None:
             self._progress.advance()
 
@@ -94,13 +104,14 @@ class Watch:
                 "(dropout that cannot be switched off) gives this too"
             )
 
-    def _broken(self, what: str, value: float, rows: Sequence[int]) -> TrainingError:
+    def _broken(self, what: str, value: float, rows: Sequence[int]) -> LossError:
         ids = [self._ids[row] for row in rows]
         shown = ", ".join(ids[:32]) + (f" and {len(ids) - 32} more" if len(ids) > 32 else "")
-        return TrainingError(
+        return LossError(
             f"{self._member}: the {what} is {value} in step {len(self.steps) + 1}; training "
             f"stopped and the member stays as it was. Examples of the batch: {shown}. "
-            "Look at these examples, or lower the learning rate"
+            "Look at these examples, or lower the learning rate",
+            self._member,
         )
 
 

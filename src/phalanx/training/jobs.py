@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
 from phalanx.config.schema_rivals import GrpoSettings
+from phalanx.errors import LossError
 from phalanx.trackers import Target
 from phalanx.training.train import train_dpo, train_grpo, train_sft
 from phalanx.types import Demonstration, Member, PreferencePair, Progress, TrainResult
 
 if TYPE_CHECKING:
     from phalanx.weights.store import Weights
+
+NOT_FINITE = "not_finite"
+"""Why examples were dropped whose training came to a loss that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,11 @@ class TrainJob:
     initial_adapter: str | None = None
     tracked: Target | None = None
     """Where the steps are reported."""
+    max_kl: float | None = None
+    """Nats a token between the member and its reference at which to give up."""
+    skip: bool = False
+    """Whether a loss that is not finite is no error: the member then stays as it was, as with no
+    example (``num_dropped`` has all of them as ``not_finite``)."""
 
     @property
     def num_steps(self) -> int:
@@ -45,8 +54,17 @@ class TrainJob:
 
     def run(self, weights: Weights, progress: Progress) -> TrainResult:
         """Train with weights of this process."""
+        try:
+            return self._train(weights, progress)
+        except LossError as error:
+            if not self.skip:
+                raise
+            lost = {NOT_FINITE: len(self.examples)}
+            return TrainResult(self.member, 0, lost, (), {}, 0.0, (str(error),))
+
+    def _train(self, weights: Weights, progress: Progress) -> TrainResult:
         common = {"seed": self.seed, "version": self.version, "progress": progress}
-        common["tracked"] = self.tracked
+        common |= {"tracked": self.tracked, "max_kl": self.max_kl}
         if isinstance(self.settings, TrainSettings):
             return train_dpo(
                 weights,

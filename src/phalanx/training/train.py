@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.config.schema import OptimiserSettings, TrainSettings
 from phalanx.config.schema_rivals import GrpoSettings
-from phalanx.errors import ConfigError, TrainingError
+from phalanx.errors import ConfigError, LossError, TrainingError
 from phalanx.identity import content_id
 from phalanx.trackers import Target, reporting
 from phalanx.training.batches import plan_batches
@@ -66,6 +66,7 @@ class _Job:
     version: int
     progress: Progress | None
     tracked: Target | None
+    max_kl: float | None
 
 
 def train_dpo(
@@ -80,6 +81,7 @@ def train_dpo(
     initial_adapter: str | None = None,
     progress: Progress | None = None,
     tracked: Target | None = None,
+    max_kl: float | None = None,
 ) -> TrainResult:
     """Preference optimisation of the member on the pairs, by ``settings.loss``.
 
@@ -92,14 +94,16 @@ def train_dpo(
     With no usable pair the member comes back as a new version with the weights that it had. With
     ``settings.weights`` ``full`` the new version has ``folder`` as its base, and no adapter.
 
-    Raises :class:`TrainingError` when a loss or gradient is not finite (naming the pairs), when
-    nothing changed, when a pair lacks what the loss needs, or when ``folder`` holds something else;
-    the member then stays as it was. Raises :class:`ConfigError` for ``reference`` ``initial`` with
-    ``weights`` ``full`` or a loss without a reference.
+    Raises :class:`GuardError` where the member is farther than ``max_kl`` nats a token from the
+    reference, :class:`LossError` when a loss or gradient is not finite (naming the pairs), and
+    :class:`TrainingError` when nothing changed, when a pair lacks what the loss needs, or when
+    ``folder`` holds something else; the member then stays as it was. Raises :class:`ConfigError`
+    for ``reference`` ``initial`` with ``weights`` ``full`` or a loss without a reference.
     """
     settings = settings.named()
     _check_reference(member, settings)
-    job = _Job("dpo", weights, member, settings, Path(folder), seed, version, progress, tracked)
+    place = (Path(folder), seed, version)
+    job = _Job("dpo", weights, member, settings, *place, progress, tracked, max_kl)
     reference = None
     if settings.reference == "initial":
         reference = _hash_of(initial_adapter, member) or "base"
@@ -138,12 +142,14 @@ def train_sft(
     version: int,
     progress: Progress | None = None,
     tracked: Target | None = None,
+    max_kl: float | None = None,
 ) -> TrainResult:
     """Supervised fine-tuning of the member on the demonstrations' responses.
 
-    Raises :class:`TrainingError` as :func:`train_dpo` does.
+    Raises what :func:`train_dpo` raises; demonstrations have no reference to be far from.
     """
-    job = _Job("sft", weights, member, settings, Path(folder), seed, version, progress, tracked)
+    place = (Path(folder), seed, version)
+    job = _Job("sft", weights, member, settings, *place, progress, tracked, max_kl)
     key = _key(job, demonstrations, None)
     stored = finished(job.folder, key, member, version)
     if stored is not None:
@@ -169,6 +175,7 @@ def train_grpo(
     version: int,
     progress: Progress | None = None,
     tracked: Target | None = None,
+    max_kl: float | None = None,
 ) -> TrainResult:
     """Group-relative policy optimisation (arXiv 2402.03300) of the member on rated responses.
 
@@ -177,10 +184,11 @@ def train_grpo(
     give other tokens than were sampled. The ratio of probabilities is that to the member at the
     start, which wrote them, and so is the distance with ``settings.kl``.
 
-    Raises :class:`TrainingError` as :func:`train_dpo` does, and for a response without an
+    Raises what :func:`train_dpo` raises, and :class:`TrainingError` for a response without an
     advantage.
     """
-    job = _Job("grpo", weights, member, settings, Path(folder), seed, version, progress, tracked)
+    place = (Path(folder), seed, version)
+    job = _Job("grpo", weights, member, settings, *place, progress, tracked, max_kl)
     key = _key(job, rated, None)
     stored = finished(job.folder, key, member, version)
     if stored is not None:
@@ -266,6 +274,7 @@ def _run(
                 [row.id for row in rows],
                 job.progress,
                 _starts_at_reference(job, model),
+                job.max_kl,
             )
             batches = [batch for epoch in plan for batch in epoch]
             half = job.weights.is_half(member)
@@ -363,9 +372,10 @@ def _change(
     rate = max((step["learning_rate"] for step in steps), default=0.0)
     norm = max((step["grad_norm"] for step in steps), default=0.0)
     if not math.isfinite(change):
-        raise TrainingError(
+        raise LossError(
             f"{name}: after {len(steps)} steps the {what} holds numbers that are not "
-            f"finite (largest gradient norm {norm:.3g}); lower the learning rate"
+            f"finite (largest gradient norm {norm:.3g}); lower the learning rate",
+            name,
         )
     if change == 0 or rate == 0:
         raise TrainingError(
