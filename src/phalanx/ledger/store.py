@@ -206,6 +206,7 @@ class Ledger:
     # ---- the run itself -------------------------------------------------------------------
 
     def _put(self, key: str, value: str) -> None:
+        value = _as.stored_config(value, self.folder) if key == "config" else value
         self._db.execute("INSERT OR REPLACE INTO run VALUES (?,?)", (key, value))
 
     def put(self, key: str, value: str) -> None:
@@ -217,7 +218,9 @@ class Ledger:
             row = self._db.execute("SELECT value FROM run WHERE key = ?", (key,)).fetchone()
         except sqlite3.OperationalError as error:
             raise LedgerError(f"{self.path} is not a ledger: {error}") from None
-        return row["value"] if row else None
+        if row is None:
+            return None
+        return _as.config_here(row["value"], self.folder) if key == "config" else row["value"]
 
     def record_start(
         self,
