@@ -1,11 +1,13 @@
 """The command line's verbs in Python.
 
-    import phalanx
+```python
+import phalanx
 
-    run = phalanx.run("config.yaml", out="runs/mine")   # starts, or goes on
-    run.preferences()                                   # rows for TRL
-    run.reputations()                                   # who stands where
-    run.report("report.html")
+run = phalanx.run("config.yaml", out="runs/mine")   # starts, or goes on
+run.preferences()                                   # rows for TRL
+run.reputations()                                   # who stands where
+run.report("report.html")
+```
 """
 
 from __future__ import annotations

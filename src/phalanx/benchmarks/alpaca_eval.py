@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from phalanx.benchmarks.logistic import choose_penalty, fit
 from phalanx.errors import ConfigError
@@ -117,6 +116,8 @@ def share_from_logprobs(baseline: float, model: float) -> float:
     >>> share_from_logprobs(baseline=-1.0, model=-1.0)
     0.5
     """
+    from scipy.special import expit
+
     if math.isnan(baseline) or math.isnan(model) or max(baseline, model) == -math.inf:
         raise ValueError(f"one of the two tokens must be possible, got {baseline} and {model}")
     return float(expit(model - baseline))
@@ -135,6 +136,8 @@ def controlled_rate(weights: Weights, difficulties: Sequence[float]) -> float:
 
     The difference of two models' weights gives the rate of the one against the other.
     """
+    from scipy.special import expit
+
     logits = weights.difficulty * np.asarray(difficulties, dtype=float) + weights.model
     return float(expit(logits).mean())
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import expit
 
 PENALTIES = tuple(float(value) for value in np.logspace(-4, 4, 10))
 """The values of C that scikit-learn's LogisticRegressionCV tries by default."""
@@ -79,6 +78,8 @@ def _parabola(
     weights: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Slope [columns] and curvature [columns, columns] of the loss at ``weights``."""
+    from scipy.special import expit
+
     chances = expit(features @ weights)
     slope = penalty * (features.T @ (row_weights * (chances - shares)))
     bend = row_weights * chances * (1 - chances)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, ndtr
 
 from phalanx.benchmarks.judgebench import JudgedPair, Verdict
 from phalanx.collective.aggregation import spreads
@@ -204,6 +203,8 @@ def _probability(
     Bradley-Terry's, the logistic of the difference. ``rubric`` and ``likelihood`` state none: the
     normal distribution function of the difference in units of the judge's own spread.
     """
+    from scipy.special import expit, ndtr
+
     if not judgment.readable or judgment.protocol in ("pairwise", MOA):
         return None
     difference = judgment.score_left - judgment.score_right
