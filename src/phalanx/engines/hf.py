@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from phalanx.chat import ChatFormat, clean_text
-from phalanx.engines.hf_batches import cut, halving, padded
+from phalanx.engines.hf_batches import cut, halving, last_logits, padded
 from phalanx.engines.hf_options import OptionTree, Path
+from phalanx.engines.hf_orders import fulfil
 from phalanx.engines.hf_prompts import Prompt, encoder, not_a_reward_model, shorten
 from phalanx.engines.hf_writing import write
+from phalanx.engines.orders import Order, Written
 from phalanx.engines.streaming import TokenStream
 from phalanx.errors import EngineError, PhalanxError
 from phalanx.types import (
@@ -33,8 +35,6 @@ from phalanx.types import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
     from phalanx.weights import Weights
 
 _CACHED_PROMPTS = 20_000
@@ -103,10 +103,17 @@ class HFEngine:
             return Response(request.id, error=job)
         chat = self.weights.chat(request.member)
         watch = TokenStream(chat, chat.stop_ids, show)
-        with self._answering(request.member, "streamed sampling", 1) as model:
+        with self.answering(request.member, "streamed sampling", 1) as model:
             (response,) = halving(lambda part: _sample(model, chat, part, watch), [job])
         watch.finish(response.text)
         return response
+
+    def fulfil(self, orders: Sequence[Order]) -> list[Written]:
+        """What somebody who talks to one member directly wants of it, in order.
+
+        Raises ValueError for orders of several members.
+        """
+        return fulfil(self, orders)
 
     def close(self) -> None:
         """Forget the models."""
@@ -165,12 +172,12 @@ class HFEngine:
             "options": _options,
             "likelihood": _likelihood,
         }[kind]
-        with self._answering(member, kind, len(jobs)) as model:
+        with self.answering(member, kind, len(jobs)) as model:
             responses = halving(lambda part: answer(model, chat, part), jobs)
         return done + [(job.position, found) for job, found in zip(jobs, responses, strict=True)]
 
     @contextmanager
-    def _answering(self, member: Member, kind: str, count: int) -> Iterator[Any]:
+    def answering(self, member: Member, kind: str, count: int) -> Iterator[Any]:
         """The member's model; whatever it raises names the member and the batch."""
         try:
             with self.weights.serving(member) as model:
@@ -208,25 +215,6 @@ class HFEngine:
         return _Job(position, request, prompt, tree, completion)
 
 
-def _last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int) -> torch.Tensor:
-    """Logits of the last ``keep`` positions of each row: [rows, keep, vocabulary]."""
-    import inspect
-
-    import torch
-
-    ids, mask = padded(rows, pad, model.device)
-    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
-    accepted = inspect.signature(bare.forward).parameters
-    extra: dict[str, Any] = {}
-    if "position_ids" in accepted:  # learnt positions must not count the padding
-        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
-    if "logits_to_keep" in accepted:
-        extra["logits_to_keep"] = keep
-    with torch.no_grad():
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **extra).logits
-    return logits[:, -keep:]
-
-
 def _sample(
     model: Any, chat: ChatFormat, jobs: list[_Job], watch: TokenStream | None = None
 ) -> list[Response]:
@@ -241,7 +229,7 @@ def _sample(
         [job.request.seed for job in jobs],
         stop_ids,
         chat.pad_id,
-        watch,
+        None if watch is None else lambda _, tokens: watch(tokens),
     )
     return [_read(chat, job, row) for job, row in zip(jobs, rows, strict=True)]
 
@@ -280,7 +268,7 @@ def _options(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response]:
     rows = [(number, row) for number, job in enumerate(jobs) for row in _tree_of(job).rows]
     ids = [jobs[n].prompt.ids + _tree_of(jobs[n]).forced + list(row) for n, row in rows]
     keep = max(len(row) for _, row in rows) + 1
-    logits = _last_logits(model, ids, chat.pad_id, keep)
+    logits = last_logits(model, ids, chat.pad_id, keep)
     read: list[dict[Path, dict[int, float]]] = [{} for _ in jobs]
     for at, (number, row) in enumerate(rows):
         for path, tokens in _tree_of(jobs[number]).asked(row).items():
@@ -312,7 +300,7 @@ def _likelihood(model: Any, chat: ChatFormat, jobs: list[_Job]) -> list[Response
     completions = [job.completion or [] for job in jobs]
     keep = max(map(len, completions)) + 1
     ids = [job.prompt.ids + tokens for job, tokens in zip(jobs, completions, strict=True)]
-    logits = _last_logits(model, ids, chat.pad_id, keep)
+    logits = last_logits(model, ids, chat.pad_id, keep)
     responses = []
     for at, (job, tokens) in enumerate(zip(jobs, completions, strict=True)):
         # Position i predicts token i + 1. One row at a time: float32 of all would be large.

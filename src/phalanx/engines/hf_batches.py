@@ -19,7 +19,8 @@ class HasRequest(Protocol):
     def request(self) -> Request: ...
 
 
-Job = TypeVar("Job", bound=HasRequest)
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
 def cut(
@@ -47,8 +48,19 @@ def cut(
     return batches
 
 
-def halving(answer: Callable[[list[Job]], list[Response]], jobs: list[Job]) -> list[Response]:
-    """Answer the jobs; halve them where memory runs out, down to one."""
+def failed(job: HasRequest, failure: Failure) -> Response:
+    return Response(job.request.id, error=failure)
+
+
+def halving(
+    answer: Callable[[list[Job]], list[Result]],
+    jobs: list[Job],
+    failed: Callable[[Any, Failure], Any] = failed,
+) -> list[Result]:
+    """Answer the jobs; halve them where memory runs out, down to one.
+
+    ``failed`` makes the result of one that does not fit alone.
+    """
     try:
         return answer(jobs)
     except (MemoryError, RuntimeError) as error:
@@ -58,9 +70,9 @@ def halving(answer: Callable[[list[Job]], list[Response]], jobs: list[Job]) -> l
     free()
     if len(jobs) == 1:
         failure = Failure("engine", f"out of memory with this request alone: {reason}")
-        return [Response(jobs[0].request.id, error=failure)]
+        return [failed(jobs[0], failure)]
     middle = len(jobs) // 2
-    return halving(answer, jobs[:middle]) + halving(answer, jobs[middle:])
+    return halving(answer, jobs[:middle], failed) + halving(answer, jobs[middle:], failed)
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -85,3 +97,22 @@ def padded(
         ids.append([pad] * first + list(row) + [pad] * last)
         mask.append([0] * first + [1] * len(row) + [0] * last)
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def last_logits(model: Any, rows: Sequence[Sequence[int]], pad: int, keep: int) -> torch.Tensor:
+    """Logits of the last ``keep`` positions of each row: [rows, keep, vocabulary]."""
+    import inspect
+
+    import torch
+
+    ids, mask = padded(rows, pad, model.device)
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    accepted = inspect.signature(bare.forward).parameters
+    extra: dict[str, Any] = {}
+    if "position_ids" in accepted:  # learnt positions must not count the padding
+        extra["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    if "logits_to_keep" in accepted:
+        extra["logits_to_keep"] = keep
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **extra).logits
+    return logits[:, -keep:]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from phalanx.engines.hf_sampling import Sampler
 from phalanx.types import Sampling, UserTurn
@@ -18,8 +19,16 @@ from phalanx.types import Sampling, UserTurn
 if TYPE_CHECKING:
     import torch
 
+Watch = Callable[[int, Sequence[int]], object]
 LEAVE = 0.25
 """Share of a batch's rows that have to end before they leave it."""
+
+
+class Scores(Protocol):
+    """Notes what the model thought of each token, at each step."""
+
+    def around(self, sampler: Any, rows: Sequence[int]) -> Any:
+        """The logits processor to use instead of ``sampler``, for these rows."""
 
 
 def write(
@@ -30,13 +39,15 @@ def write(
     seeds: Sequence[int],
     stop_ids: Sequence[int],
     pad_id: int,
-    watch: Callable[[Sequence[int]], None] | None = None,
+    watch: Watch | None = None,
+    scores: Scores | None = None,
 ) -> list[list[int]]:
     """The new tokens of each row, up to its limit or with the end token that stopped it.
 
     ``ids`` and ``mask`` are left-padded prompts, int64 [rows, longest]. Behind the end token of
-    a row there may be more: what was written while others went on. ``watch`` gets all new tokens
-    of a single row after each step.
+    a row there may be more: what was written while others went on. ``watch`` gets each row's
+    number and all its new tokens after each step; a row for which it returns True ends there.
+    ``scores`` notes log-probabilities of each step.
     """
     import torch
     from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -57,15 +68,18 @@ def write(
             eos_token_id=list(stop_ids),
             use_cache=True,
         )
-        criteria = [done] if watch is None else [done, Watched(watch, length)]
-        sampler = Sampler(own, [seeds[row] for row in rows], length, ids.device)
+        if watch is not None:
+            done.watch = partial(_watched, watch, rows)
+        sampler: Any = Sampler(own, [seeds[row] for row in rows], length, ids.device)
+        if scores is not None:
+            sampler = scores.around(sampler, rows)
         with torch.no_grad():
             ids = model.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 generation_config=config,
                 logits_processor=LogitsProcessorList([sampler]),
-                stopping_criteria=StoppingCriteriaList(criteria),
+                stopping_criteria=StoppingCriteriaList([done]),
                 **cache,
             )
         for row, tokens in zip(rows, ids[:, length:].tolist(), strict=True):
@@ -83,10 +97,12 @@ def write(
 class Ended:
     """A stopping criterion: which rows have ended, at an end token or at their own limit.
 
-    All are stopped when ``share`` of them have ended. ``ended`` is a mask [rows].
+    All are stopped when ``share`` of them have ended. ``ended`` is a mask [rows]. ``watch`` sees
+    the new tokens of all rows as they come, and says which rows are to end.
     """
 
     share = 1.0
+    watch: Callable[[list[list[int]]], list[bool]] | None = None
 
     def __init__(
         self, limits: Sequence[int], prompt_length: int, stop_ids: Sequence[int], device: object
@@ -102,24 +118,18 @@ class Ended:
         import torch
 
         at_limit = self.limits <= input_ids.shape[1] - self.prompt_length
+        if self.watch is not None:
+            told = self.watch(input_ids[:, self.prompt_length :].tolist())
+            self.ended |= torch.tensor(told, device=self.ended.device)
         self.ended |= at_limit | torch.isin(input_ids[:, -1], self.stop_ids)
         if int(self.ended.sum()) >= max(1, math.ceil(self.share * len(self.ended))):
             return torch.ones_like(self.ended)
         return self.ended
 
 
-class Watched:
-    """A stopping criterion that stops nothing: somebody sees the tokens as they come."""
-
-    def __init__(self, watch: Callable[[Sequence[int]], None], prompt_length: int) -> None:
-        self.watch = watch
-        self.prompt_length = prompt_length
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: object) -> torch.Tensor:
-        import torch
-
-        self.watch(input_ids[0, self.prompt_length :].tolist())
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+def _watched(watch: Watch, rows: Sequence[int], written: Sequence[Sequence[int]]) -> list[bool]:
+    """Which rows of a batch are to end, by their numbers among all rows."""
+    return [bool(watch(row, tokens)) for row, tokens in zip(rows, written, strict=True)]
 
 
 def _divisible_cache(model: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from phalanx.engines import http_options as options
 from phalanx.engines.http_account import costs
 from phalanx.engines.http_body import adaptation, build, named_in, sampling_fields
 from phalanx.engines.http_endpoint import FORBIDDEN, Endpoint, GaveUp
-from phalanx.engines.http_reading import Completion, Reading, read_completion, read_usage
+from phalanx.engines.http_reading import Completion, Reading, Token, read_completion, read_usage
 from phalanx.engines.http_stream import FIELDS, Listener
 from phalanx.types import Failure, Message, Options, Request, Response, Sampling
 
@@ -27,7 +27,9 @@ class Talk:
 
     ``options_tokens`` is the most that may be written, reasoning included, before an option;
     ``epoch`` is the gate's, entered by the caller for the first body; ``listener`` hears a text
-    while it is written. The tokens of everything that was sent for the request are added up.
+    while it is written. ``more`` are further fields of a body that samples; where they ask for
+    log-probabilities, ``tokens`` has them afterwards. The tokens of everything that was sent for
+    the request are added up.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Talk:
         stopped: Callable[[], bool],
         epoch: int | None,
         listener: Listener | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.request = request
@@ -46,6 +49,8 @@ class Talk:
         self._stopped = stopped
         self._epoch = epoch
         self._listener = listener
+        self._more = more or {}
+        self.tokens: tuple[Token, ...] = ()
         self._tokens_in = 0
         self._tokens_out = 0
         self._failed_once = asyncio.Event()
@@ -83,7 +88,7 @@ class Talk:
     # Sampling ------------------------------------------------------------------------------------
 
     async def _sampled(self, want: Sampling) -> Response:
-        fields = sampling_fields(want, self.request.seed)
+        fields = sampling_fields(want, self.request.seed) | self._more
         if self._listener is not None:
             fields |= FIELDS
         reading = await self._say(self.request.messages, fields)
@@ -92,6 +97,7 @@ class Talk:
         completion = self._read(reading, want.max_new_tokens)
         if completion.failure:
             return self._response(error=completion.failure, flags=completion.flags)
+        self.tokens = completion.tokens
         shown = self._listener.finish(completion.text) if self._listener else ()
         return self._response(
             text=completion.text,

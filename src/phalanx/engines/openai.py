@@ -14,14 +14,18 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from phalanx.config.rules_served import fault_in_key
 from phalanx.config.schema import BudgetSettings, EndpointSettings
 from phalanx.engines.http_account import Account
 from phalanx.engines.http_endpoint import Dropped, Endpoint, SilentEndpoint
+from phalanx.engines.http_orders import GivenUp, fulfil
+from phalanx.engines.http_reading import Token
 from phalanx.engines.http_stream import SHOWN_OTHERWISE, Listener
 from phalanx.engines.http_talk import Talk, estimate, modes_for
 from phalanx.engines.http_work import HttpWork, Place
+from phalanx.engines.orders import Order, Written, never
 from phalanx.errors import EngineError
 from phalanx.types import Failure, Member, Options, Request, Response, Sampling, Work
 
@@ -63,6 +67,7 @@ class OpenAIEngine:
         }
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._probes: dict[tuple[str, str], int] = {}
         self._ends_reasoning: set[tuple[str, str]] = set()
 
@@ -102,15 +107,36 @@ class OpenAIEngine:
         endpoint = self._endpoint_of(request.member)
         if not isinstance(request.want, Sampling):
             raise ValueError(f"only a Sampling request can be streamed, not {request.want.kind}")
+        return self._told(request, endpoint, show, {}, never)[0]
+
+    def fulfil(self, orders: Sequence[Order]) -> list[Written]:
+        """Texts of conversations, one after the other; safe to call from several threads.
+
+        Log-probabilities are the server's: where it gives none, that is an error of the order.
+        Raises what breaks the engine.
+        """
+        return [fulfil(order, self._told, self._endpoint_of(order.member)) for order in orders]
+
+    def _told(
+        self,
+        request: Request,
+        endpoint: Endpoint,
+        show: Callable[[str], None] | None,
+        more: Mapping[str, Any],
+        given_up: Callable[[], bool],
+    ) -> tuple[Response, tuple[Token, ...]]:
+        """The response; meanwhile this thread shows the pieces, and may give up."""
         pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         ended = threading.Event()
+        hear = pieces.put if show else None
         told = asyncio.run_coroutine_threadsafe(
-            self._streamed(request, endpoint, pieces.put, ended), self._running_loop()
+            self._streamed(request, endpoint, hear, ended, more), self._running_loop()
         )
         told.add_done_callback(lambda _: pieces.put(None))
         try:
-            while (piece := pieces.get()) is not None:
-                show(piece)
+            while (piece := _next(pieces, given_up)) is not None:
+                if show:
+                    show(piece)
         except BaseException:
             told.cancel()  # which the loop hears of later
             ended.wait(_CANCEL_S)
@@ -155,28 +181,32 @@ class OpenAIEngine:
     # The loop's side -----------------------------------------------------------------------------
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name=f"phalanx-{self.name}", daemon=True
-            )
-            self._thread.start()
-        return self._loop
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name=f"phalanx-{self.name}", daemon=True
+                )
+                self._thread.start()
+            return self._loop
 
     async def _streamed(
         self,
         request: Request,
         endpoint: Endpoint,
-        show: Callable[[str], None],
+        show: Callable[[str], None] | None,
         ended: threading.Event,
-    ) -> Response:
+        more: Mapping[str, Any],
+    ) -> tuple[Response, tuple[Token, ...]]:
         """Answer, and tell ``ended`` when nothing is sent or counted any more."""
         try:
             endpoint.begin()
             epoch = await endpoint.gate.enter(estimate(endpoint, request, self._options_tokens))
             key = (endpoint.name, request.member.base)
-            listener = Listener(show, endpoint.secret, key in self._ends_reasoning)
-            talk = Talk(endpoint, request, self._options_tokens, lambda: False, epoch, listener)
+            ends_reasoning = key in self._ends_reasoning
+            listener = Listener(show, endpoint.secret, ends_reasoning) if show else None
+            limit = self._options_tokens
+            talk = Talk(endpoint, request, limit, lambda: False, epoch, listener, more)
             try:
                 response = await talk.answer()
             finally:
@@ -185,7 +215,7 @@ class OpenAIEngine:
             ended.set()
         if SHOWN_OTHERWISE in response.flags:
             self._ends_reasoning.add(key)
-        return response
+        return response, talk.tokens
 
     async def _shut(self) -> None:
         current = asyncio.current_task()
@@ -313,6 +343,17 @@ class _Crew:
         for task, talk in list(self.tasks.items()):
             if talk.endpoint is endpoint and task is not asyncio.current_task():
                 task.cancel()
+
+
+def _next(pieces: queue.SimpleQueue[str | None], given_up: Callable[[], bool]) -> str | None:
+    """The next piece, None at the end. Raises GivenUp where nobody waits for it any more."""
+    while True:
+        if given_up():
+            raise GivenUp
+        try:
+            return pieces.get(timeout=None if given_up is never else _POLL_S)
+        except queue.Empty:
+            continue
 
 
 def _key(settings: EndpointSettings, environ: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from phalanx.chat import ChatFormat, clean_text
 from phalanx.collective.ownwords import split_reasoning
@@ -54,17 +54,18 @@ class TokenStream:
 
     def __call__(self, tokens: Sequence[int]) -> None:
         """``tokens`` are all of those written so far."""
-        end = next((at for at, token in enumerate(tokens) if token in self._stop_ids), len(tokens))
-        settled = list(tokens[:end])
-        while settled and _BYTE_TOKEN.fullmatch(self._name(settled[-1])):
-            settled.pop()
-        # Half a character is decoded as U+FFFD, until its other bytes are there.
-        text = self._chat.decode(settled).rstrip("\ufffd")
-        self._shown.up_to(clean_text(text)[0])
+        self._shown.up_to(settled_text(self._chat, self._stop_ids, tokens))
 
     def finish(self, text: str | None) -> None:
         """Show the rest; ``text`` is the response's own."""
         self._shown.up_to(text or "")
 
-    def _name(self, token: int) -> str:
-        return str(self._chat.tokenizer.convert_ids_to_tokens(token))
+
+def settled_text(chat: ChatFormat, stop_ids: Collection[int], tokens: Sequence[int]) -> str:
+    """The text of the tokens before the first end token, without what the next may change."""
+    end = next((at for at, token in enumerate(tokens) if token in stop_ids), len(tokens))
+    settled = list(tokens[:end])
+    while settled and _BYTE_TOKEN.fullmatch(str(chat.tokenizer.convert_ids_to_tokens(settled[-1]))):
+        settled.pop()
+    # Half a character is decoded as U+FFFD, until its other bytes are there.
+    return clean_text(chat.decode(settled).rstrip("\ufffd"))[0]

@@ -1,0 +1,1 @@
+"""Members and the collective, talked to: a desk, an endpoint, a chat."""
