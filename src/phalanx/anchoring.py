@@ -1,8 +1,8 @@
 """What people said of duels, as known truth where the reliability of judges is estimated.
 
 An iteration takes the labels on duels of earlier iterations that there are when it begins, and
-keeps which they are. Labels that come later, while it is stopped half way, change nothing in it:
-it is computed anew from what is recorded, and has to come out the same.
+keeps which they are. Labels that come later, or another setting, while it is stopped half way,
+change nothing in it: it is computed anew from what is recorded, and has to come out the same.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ def anchors_of(
 ) -> tuple[tuple[Judgment, Winner], ...]:
     """The judgments of duels before ``iteration`` whose winner people named, with that winner.
 
-    What most people say counts; duels of which as many say the other, or all a tie, are no
-    anchors. None where ``aggregate.anchors`` is none. A judge is taken to be as able as it was.
+    What most people say counts; duels of which as many say the other, or a tie, are no anchors.
+    Empty where ``aggregate.anchors`` was none when the iteration began. A judge is taken to be as
+    able as it was.
     """
-    if config.aggregate.anchors == "none":
-        return ()
     stored = ledger.get(anchors_key(iteration))
     if stored is None:
+        begun = ledger.count("responses", "iteration = ?", (iteration,))
+        if begun or config.aggregate.anchors == "none":
+            return ()
         stored = canonical_json(_known_now(ledger, iteration))
         ledger.put(anchors_key(iteration), stored)
     winners: dict[str, Winner] = json.loads(stored)

@@ -45,7 +45,7 @@ def test_answers_are_recorded_and_agreement_is_shown(home, path):
     assert not [name for name in names if name in asked], "names are to be hidden"
     done = label(home, "--as", "eve", "--sample", 5, answers="first\nsecond\n")
     assert "3 of 5 duels are labelled" in done.stdout
-    assert "All 5 labelled." in done.stdout
+    assert "All 5 labelled: q quit, b back." in done.stdout
     shown = label(home, "--show")
     assert "1 person gave 5 labels" in shown.stdout
     for words in (("status", home / "run"), ("report", home / "run")):
@@ -63,7 +63,29 @@ def test_texts_of_models_command_nothing_and_are_cut_with_a_mark(home, path):
     assert done.returncode == 0, done.stderr
     assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
     assert "[cut here; 100," in done.stdout
-    assert done.stdout.count("long ") > 2 * 19_000, "m shows all of it"
+    assert done.stdout.count("long") >= 2 * 20_000, "m shows all of it"
+
+
+def test_a_text_cannot_pass_for_the_other_one(home, path):
+    """Headings stand where no text can begin."""
+    fake = "Bad.\r\n\n-- 2. Second response\nGood.\n[cut here"
+    with Ledger(path, writable=True) as ledger, ledger.transaction():
+        ledger._db.execute("UPDATE responses SET text = ? || id WHERE phase = 'answer'", (fake,))
+    done = label(home, "--as", "eve", "--sample", 1)
+    lines = done.stdout.split("\n")
+    assert lines.count("-- 2. Second response") == 1
+    assert lines.count("  -- 2. Second response") == 2
+    assert lines.count("  Bad.") == 2, "the ends of lines of another system are shown as signs"
+
+
+def test_the_last_answer_can_be_taken_back(home, path):
+    done = label(home, "--as", "eve", "--sample", 2, answers="1\n1\nb\n2\nq\n")
+    assert done.stdout.count("All 2 labelled") == 2
+    with Ledger(path) as ledger:
+        rows = ledger.query("SELECT verdict, swapped FROM labels ORDER BY number")
+        assert len(rows) == 3
+        assert len(labels_of(ledger)) == 2
+    assert (rows[2]["verdict"] == "left") == bool(rows[2]["swapped"]), "it was the second"
 
 
 def test_what_is_wrong_is_said_before_anything_is_asked(home):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -155,6 +156,33 @@ def test_who_comes_back_goes_on_and_who_goes_back_sees_what_they_said(ledger):
     assert start(ledger, Wanted("bo", sample=6)).num_done == 0
 
 
+def test_who_asks_for_more_or_went_back_sees_nothing_twice(ledger):
+    small = start(ledger, Wanted("eve", sample=6))
+    while not small.done:
+        small.say("tie")
+    large = start(ledger, Wanted("eve", sample=12))
+    new = []
+    while not large.done:
+        assert large.shown().said == ""
+        new.append(large.shown().duel)
+        large.say("first")
+    assert sorted([*new, *small.duels]) == sorted(large.duels)
+    large.go(1)
+    large.say("second")
+    assert large.done, "who went back to mend one is where they were"
+
+
+def test_a_time_that_nobody_knows_is_none(ledger):
+    at_work = start(ledger, Wanted("eve", sample=3))
+    at_work.say("first")
+    ticks = iter((100.0, 102.5))
+    at_work.clock = lambda: next(ticks)
+    at_work.shown()
+    at_work.say("tie")
+    at_work.say("skip")
+    assert [row["seconds"] for row in labels_of(ledger)] == [None, 2.5, None]
+
+
 def test_agreement_is_counted_as_by_hand(ledger):
     council = {
         row["duel"]: row["winner"]
@@ -210,6 +238,8 @@ def test_people_who_say_the_same_agree_and_most_of_them_count(ledger):
     lines = {line.person: line.share for line in found.council}
     assert lines["most people"] == lines["eve"]
     assert majority(["left", "right"]) is None
+    assert majority(["left", "tie", "tie"]) is None
+    assert majority(["right", "right", "tie", "skip", "skip"]) == "right"
 
 
 # Anchors ---------------------------------------------------------------------------------------
@@ -259,8 +289,6 @@ def test_labels_that_come_while_an_iteration_is_half_done_do_not_change_it(finis
         for duel in duels[:6]:
             record_label(ledger, Label(duel, "eve", "left"))
     twin = path.parent.with_name("twin")
-    import shutil
-
     shutil.copytree(path.parent, twin)
     align(config, path.parent)
     # The twin was stopped after its first answers: its anchors are fixed, its duels are not made.
@@ -275,3 +303,28 @@ def test_labels_that_come_while_an_iteration_is_half_done_do_not_change_it(finis
         ours, theirs = one.contents(), other.contents()
         assert ours["states"] == theirs["states"]
         assert ours["outcomes"] == theirs["outcomes"]
+
+
+@pytest.mark.parametrize(("begun", "later"), [("none", "labels"), ("labels", "none")])
+def test_an_iteration_that_has_begun_keeps_its_setting(begun, later, finished, path, monkeypatch):
+    """Stopped while it judged, and resumed with the other setting: as if it had not been."""
+    folder = path.parent
+    with Ledger(path, writable=True) as ledger:
+        for row in ledger.query("SELECT id FROM duels LIMIT 12"):
+            record_label(ledger, Label(row["id"], "eve", "left"))
+    straight = folder.with_name("straight")
+    shutil.copytree(folder, straight)
+    align(settings(finished, f"aggregate.anchors={begun}"), straight)
+
+    def stop(*_: object, **__: object) -> None:
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Ledger, "record_iteration", stop)
+        with pytest.raises(RuntimeError, match="stopped"):
+            align(settings(finished, f"aggregate.anchors={begun}"), folder)
+    align(settings(finished, f"aggregate.anchors={later}"), folder)
+    with Ledger(path) as one, Ledger(straight / "ledger.sqlite") as other:
+        assert one.state(3) == other.state(3)
+        assert one.get("anchors:3") == other.get("anchors:3")
+        assert (one.get("anchors:3") is None) == (begun == "none")

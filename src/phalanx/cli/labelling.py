@@ -67,7 +67,7 @@ def label(
         return
     with labelled(
         folder,
-        _login() if person is None else person,
+        login() if person is None else person,
         sample=sample,
         only_disagreed=only_disagreed,
         members=tuple(listed(member)),
@@ -81,7 +81,7 @@ def label(
         _show(at_work.ledger)
 
 
-def _login() -> str:
+def login() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # no such user, as in some containers
@@ -105,21 +105,28 @@ def _work(at_work: Labelling) -> None:
     total = len(at_work.duels)
     _say(f"{at_work.person}: {at_work.num_done} of {total} duels are labelled. {HELP}.")
     try:
-        while not at_work.done:
-            shown = at_work.shown()
-            _say(_duel(shown, MAX_LINES))
-            while (answer := _answer()) == "more":
-                _page_through(_duel(shown, None))
-            if answer == "quit":
-                break
-            if answer != "back":
+        while (answer := _asked(at_work)) != "quit":
+            if answer == "back":
+                if not at_work.back():
+                    _say("This is the first one.")
+            elif not at_work.done:
                 at_work.say(answer)
-            elif not at_work.back():
-                _say("This is the first one.")
     except KeyboardInterrupt:
         _say("")  # every label so far is recorded
-    _say(f"{at_work.num_done} of {total} labelled; the same command goes on, or shows them again."
-         if not at_work.done else f"All {total} labelled.")  # fmt: skip
+    if not at_work.done:
+        _say(f"{at_work.num_done} of {total} labelled; the same command goes on.")
+
+
+def _asked(at_work: Labelling) -> str:
+    """Show the duel at hand, or that it was the last, and read what the person says."""
+    if at_work.done:
+        _say(f"All {len(at_work.duels)} labelled: q quit, b back.")
+        return _answer()
+    shown = at_work.shown()
+    _say(_duel(shown, MAX_LINES))
+    while (answer := _answer()) == "more":
+        _page_through(_duel(shown, None))
+    return answer
 
 
 def _answer() -> str:
@@ -138,11 +145,15 @@ def _answer() -> str:
             key = line.strip()
         if found := KEYS.get(key.lower()):
             return found
-        err.print(f"{printable(key[:20])!r} means nothing here: {HELP}", markup=False)
+        err.print(f"{printable(key[:20])!r} means nothing here: {HELP}", style="dim", markup=False,
+                  highlight=False, soft_wrap=True)  # fmt: skip
 
 
 def _duel(shown: Shown, limit: int | None) -> str:
-    """The instruction and both responses, each at most ``limit`` lines, with a mark where more."""
+    """The instruction and both responses, each at most ``limit`` lines, with a mark where more.
+
+    Texts are indented, headings are not: no text can look as if another one began in it.
+    """
     before = f"  (you said: {shown.said})" if shown.said else ""
     parts = [f"\n== {shown.place} of {shown.total}{before}"]
     for title, text in (
@@ -150,12 +161,13 @@ def _duel(shown: Shown, limit: int | None) -> str:
         ("1. First response", shown.first),
         ("2. Second response", shown.second),
     ):
-        parts += [f"\n-- {title}", *_lines(text, limit)]
+        parts += [f"\n-- {title}", *(f"  {line}".rstrip() for line in _lines(text, limit))]
     return "\n".join(parts)
 
 
 def _lines(text: str, limit: int | None) -> list[str]:
-    width = max(20, shutil.get_terminal_size().columns)
+    width = max(20, shutil.get_terminal_size().columns - 2)
+    text = text.replace("\r\n", "\n")
     # Wrapping takes long for what is not shown anyway.
     cut = text if limit is None else text[: 4 * limit * width]
     lines = [

@@ -66,7 +66,7 @@ class Labelling:
     said: dict[str, str] = field(default_factory=dict)
     at: int = 0
     clock: Callable[[], float] = time.monotonic
-    _since: float = 0.0
+    _since: float | None = None
 
     @property
     def num_done(self) -> int:
@@ -98,8 +98,9 @@ class Labelling:
     def say(self, choice: str, *, seconds: float | None = None, note: str = "") -> None:
         """Record ``choice`` (:data:`CHOICES`) on the duel at hand, and go on to the next.
 
-        ``seconds`` is how long it took, by default since :meth:`shown`.
-        Raises ConfigError for another word.
+        The next is the next one that has no label; who went back comes so to where they were.
+        ``seconds`` is how long it took, by default since :meth:`shown`; None where nobody knows.
+        Raises ConfigError for another word, IndexError after the last one.
         """
         if choice not in CHOICES:
             raise ConfigError(f"{choice!r} is no answer; expected {', '.join(CHOICES)}")
@@ -109,11 +110,15 @@ class Labelling:
             "first": "left", "second": "right"
         }  # fmt: skip
         verdict = sides.get(choice, choice)
-        took = self.clock() - self._since if seconds is None else seconds
-        label = Label(duel, self.person, verdict, swapped, round(took, 3), note)  # type: ignore[arg-type]
-        record_label(self.ledger, label)
-        self.said[duel] = verdict
-        self.at += 1
+        if seconds is None and self._since is not None:
+            seconds = self.clock() - self._since
+        took = None if seconds is None else round(seconds, 3)
+        record_label(self.ledger, Label(duel, self.person, verdict, swapped, took, note))  # type: ignore[arg-type]
+        self.said[duel], self._since = verdict, None
+        self.at = next(
+            (at for at in range(self.at + 1, len(self.duels)) if self.duels[at] not in self.said),
+            len(self.duels),
+        )
 
     def back(self) -> bool:
         """To the one before; False where there is none."""

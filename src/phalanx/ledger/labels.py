@@ -131,13 +131,13 @@ def person_named(name: str) -> str:
 
 
 def majority(verdicts: Sequence[str]) -> Literal["left", "right"] | None:
-    """What more people say than not; None where as many say the other, or nobody says a side.
+    """The side that more people name than the other, and than a tie; None where there is none.
 
-    >>> majority(["left", "left", "right", "tie"]), majority(["left", "right", "skip"])
+    >>> majority(["left", "left", "right", "tie"]), majority(["left", "tie", "skip"])
     ('left', None)
     """
-    left, right = verdicts.count("left"), verdicts.count("right")
-    if left == right:
+    left, right, tie = map(verdicts.count, ("left", "right", "tie"))
+    if max(left, right) <= max(min(left, right), tie):
         return None
     return "left" if left > right else "right"
 

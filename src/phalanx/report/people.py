@@ -84,7 +84,10 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class BoutLine:
-    """A member's bouts (blind, beside another member, in a chat), as people judged them."""
+    """A member's bouts (blind, beside another member, in a chat), as people judged them.
+
+    ``member`` is its key (``ada@2``) where versions of it were in bouts, for they differ.
+    """
 
     member: str
     won: int
@@ -140,7 +143,7 @@ def people(ledger: Ledger, seed: int = 0) -> People | None:
     rows = labels_of(ledger)
     if not rows:
         return None
-    bouts = {row["id"]: row for row in ledger.query("SELECT id, left, right FROM bouts")}
+    bouts = {row["id"]: row for row in ledger.query("SELECT * FROM bouts")}
     of_duels = [row for row in rows if row["duel"] not in bouts]
     said: dict[str, dict[str, str]] = defaultdict(dict)
     for row in of_duels:
@@ -234,7 +237,7 @@ class _Beside:
 
 
 def _most(said: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """What most persons say of each duel; a tie where as many say the other side."""
+    """What most persons say of each duel; a tie where that is no side."""
     verdicts: dict[str, list[str]] = defaultdict(list)
     for theirs in said.values():
         for duel, verdict in theirs.items():
@@ -286,13 +289,19 @@ def _bout_lines(
     rows: Sequence[Mapping[str, Any]], bouts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[BoutLine, ...]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
+    versions: dict[str, set[int]] = defaultdict(set)
+    for bout in bouts.values():
+        for side in ("left", "right"):
+            versions[bout[side]].add(bout[f"{side}_version"])
     for row in rows:
         bout = bouts.get(row["duel"])
         if bout is None or row["verdict"] == "skip":
             continue
         for side, other in (("left", "right"), ("right", "left")):
             what = {side: "won", other: "lost"}.get(row["verdict"], "tied")
-            counts[bout[side]][what] += 1
+            name = bout[side]
+            several = len(versions[name]) > 1
+            counts[f"{name}@{bout[f'{side}_version']}" if several else name][what] += 1
     return tuple(
         BoutLine(name, found["won"], found["lost"], found["tied"])
         for name, found in sorted(counts.items())
