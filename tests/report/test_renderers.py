@@ -96,6 +96,19 @@ def test_the_summary_fits_80_columns_and_names_what_matters(facts):
     assert f"iteration-{facts.evaluation.best_aligned.iteration}" in text
 
 
+def test_a_narrow_window_cuts_no_number(facts):
+    """Tables that do not fit become paragraphs; nothing is wider than the window."""
+    text = printed(status(facts), width=40)
+    assert all(len(line) <= 40 for line in text.splitlines())
+    assert "…" not in text
+    whole = " ".join(text.split())
+    for line in facts.reputations:
+        assert f"{line.member}: start {line.start:.1f}, now {line.value:.1f}, deviation" in whole
+        assert f"won {line.wins:,}, lost {line.losses:,}, tied {line.ties:,}" in whole
+    judged = sum(p.asked for p in facts.accounting.phases if p.phase == "judge")
+    assert f"judge: asked {judged:,}, answered " in whole
+
+
 def test_an_arrow_stands_only_where_the_interval_excludes_zero(facts):
     mean = facts.evaluation.change()
     for low, high, sign in ((0.01, 0.2, "▲"), (-0.2, -0.01, "▼"), (-0.1, 0.1, "")):

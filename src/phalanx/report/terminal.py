@@ -10,9 +10,9 @@ from itertools import chain
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
+from phalanx.report.columns import Columns
 from phalanx.report.moaa_words import Section, TableView
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.sections import own_sections
@@ -145,19 +145,10 @@ def _shown(found: Sequence[Section]) -> Iterator[RenderableType]:
                 yield _indent(Text(view.note, style="dim"))
 
 
-def _view(view: TableView) -> Table:
-    """Columns of words may wrap; numbers keep their width."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    for number, header in enumerate(view.headers):
-        left = number in view.left
-        table.add_column(
-            Text(header, style="dim"),
-            justify="left" if left else "right",
-            no_wrap=not left,
-            overflow="fold",
-        )
+def _view(view: TableView) -> Columns:
+    table = Columns(view.headers, view.left, wrap=True)
     for row in view.rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*row)
     return table
 
 
@@ -220,15 +211,6 @@ def _section(title: str) -> Text:
     return Text(f"\n{title}", style="bold")
 
 
-def _table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    for number, header in enumerate(headers):
-        table.add_column(
-            Text(header, style="dim"), justify="right" if number else "left", no_wrap=True
-        )
-    return table
-
-
 def _indent(part: RenderableType) -> Padding:
     return Padding(part, (0, 0, 0, 2), expand=False)
 
@@ -237,11 +219,11 @@ def _arrow(change: Change) -> str:
     return {1: "▲", -1: "▼", 0: " "}[change.direction]
 
 
-def _change_table(first: str, changes: Sequence[tuple[str, Change]]) -> Table:
-    table = _table(first, "before", "95 %", "after", "95 %", "change", "95 %", "")
+def _change_table(first: str, changes: Sequence[tuple[str, Change]]) -> Columns:
+    table = Columns((first, "before", "95 %", "after", "95 %", "change", "95 %", ""))
     for name, change in changes:
         table.add_row(
-            Text(name),
+            name,
             percent(change.before),
             span(change.before_interval),
             percent(change.after),
@@ -285,10 +267,10 @@ def _evaluation(facts: RunFacts) -> Iterator[RenderableType]:
     yield from _best(facts)
 
 
-def _matrix(facts: RunFacts, domains: Sequence[str]) -> Table:
+def _matrix(facts: RunFacts, domains: Sequence[str]) -> Columns:
     """Members down, domains across; every cell's interval is in the report."""
     measured = facts.evaluation
-    table = _table("member", *domains)
+    table = Columns(("member", *domains))
     for member in [c.member for c in measured.changes if c.member and not c.domain]:
         cells = []
         for domain in domains:
@@ -298,7 +280,7 @@ def _matrix(facts: RunFacts, domains: Sequence[str]) -> Table:
                 if change
                 else "–"
             )
-        table.add_row(Text(member), *cells)
+        table.add_row(member, *cells)
     return table
 
 
@@ -326,12 +308,14 @@ def _reputations(facts: RunFacts) -> Iterator[RenderableType]:
     values = [line.value for line in facts.reputations]
     places = 1 if max(values) - min(values) >= 1 else 3  # enough that members differ
     yield _section("Reputations")
-    table = _table("member", "start", "now", "deviation", "won", "lost", "tied", "agrees as judge")
+    table = Columns(
+        ("member", "start", "now", "deviation", "won", "lost", "tied", "agrees as judge")
+    )
     for line in sorted(facts.reputations, key=lambda line: -line.value):
         judge = judges.get(line.member)
         agrees = judge.agreement if judge else None
         table.add_row(
-            Text(line.member),
+            line.member,
             f"{line.start:.{places}f}",
             f"{line.value:.{places}f}",
             f"{line.deviation:.2f}",
@@ -425,7 +409,7 @@ def _phases(facts: RunFacts) -> Iterator[RenderableType]:
         done = facts.progress.finished
         yield _indent(Text("nobody was asked anything" if done else "nothing has been asked yet"))
         return
-    table = _table("requests", "asked", "answered", "truncated", "failed", "owed")
+    table = Columns(("requests", "asked", "answered", "truncated", "failed", "owed"))
     failures: Counter[str] = Counter()
     for name in dict.fromkeys(phase.phase for phase in facts.accounting.phases):
         rows = [phase for phase in facts.accounting.phases if phase.phase == name]
@@ -438,7 +422,7 @@ def _phases(facts: RunFacts) -> Iterator[RenderableType]:
             sum(sum(row.failed.values()) for row in rows),
             sum(row.owed for row in rows),
         )
-        table.add_row(Text(name), *(f"{number:,}" for number in numbers))
+        table.add_row(name, *(f"{number:,}" for number in numbers))
     yield _indent(table)
     if any(phase.owed for phase in facts.accounting.phases):
         yield _indent(Text(OWED, style="dim"))
