@@ -128,13 +128,16 @@ def page(home, path):
 def test_the_page_takes_answers_by_key_and_by_button(page, path, chromium):
     url, server = page
     requests, noise = [], []
-    with chromium.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark") as tab:
+    with chromium.new_page(viewport={"width": 360, "height": 800}, color_scheme="dark") as tab:
         tab.on("request", lambda request: requests.append(request.url))
         tab.on("console", lambda message: noise.append(message.text))
         tab.on("pageerror", lambda error: noise.append(str(error)))
         tab.goto(url)
         tab.get_by_text("eve: 1 of 4, 0 labelled").wait_for()
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, "it scrolls sideways"
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360, "it scrolls sideways"
+        rows = {round(button.bounding_box()["y"]) for button in tab.locator("footer button").all()}
+        assert len(rows) == 1, "the answers take two lines of a phone"
+        assert "\ufffdevil\ufffd" in tab.locator("#first").inner_text(), "it is read as it stands"
         assert len(tab.locator("#first").inner_text()) < 6000
         tab.locator("#first button.more").click()
         assert "long long" in tab.locator("#first").inner_text()

@@ -10,8 +10,9 @@ const at = (id) => document.getElementById(id);
 let state = null;
 let busy = false;
 
-// Characters that command a terminal mean nothing here, and would not be seen.
-const printable = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "\ufffd");
+// What commands a terminal or turns the direction of what follows would not be seen for what it is.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+const printable = (text) => text.replace(/\r\n/g, "\n").replace(UNSEEN, "\ufffd");
 
 function put(id, text) {
   const place = at(id);
