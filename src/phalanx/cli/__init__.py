@@ -4,11 +4,13 @@ Verbs of runs are in ``runs``, those that ask members without a run in ``asking`
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
 ``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people;
+``chatting`` talks to members;
 ``serving`` shows runs on a page, ``watching`` in a terminal.
 """
 
 from phalanx.cli import (
     asking,
+    chatting,
     comparing,
     handing,
     judging,
@@ -25,6 +27,6 @@ from phalanx.cli import (
 from phalanx.cli.base import app, main
 
 __all__ = [
-    "app", "asking", "comparing", "handing", "judging", "keeping", "labelling", "main", "measuring",
-    "methods", "reproducing", "runs", "search", "serving", "watching",
+    "app", "asking", "chatting", "comparing", "handing", "judging", "keeping", "labelling", "main",
+    "measuring", "methods", "reproducing", "runs", "search", "serving", "watching",
 ]  # fmt: skip
