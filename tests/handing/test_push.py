@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def test_the_cards_are_valid_and_say_what_is_known(run, base, tmp_path):
     assert 'PeftModel.from_pretrained(model, "me/pool", subfolder="ada")' in text
     assert f'base = "{base.name}"  # this base has no public name' in text
     assert "`phalanx pull me/pool`" in text
+    assert f"Its system prompt:\n\n```text\n{SYSTEM}\n```" in text
     assert "beta: 0.2" in text
     assert "source: prompts.jsonl" in text, "a place loses all but its name"
     text = (rows / "README.md").read_text("utf-8")
@@ -159,8 +161,32 @@ def test_what_is_marked_private_does_not_leave(run, hub, tmp_path, monkeypatch):
     assert "the system prompt of ada: it is marked private" in withheld
     member = json.loads(sent(hub)["phalanx.json"])["members"][0]
     assert (member["system"], member["system_kept"]) == ("", True)
+    assert "a system prompt, which is not published" in sent(hub)["README.md"].decode()
     card = sent(hub, "dataset")["README.md"].decode()
     assert "Left out: 1 (quotes a text that is marked private)" in card
+
+
+def test_no_mark_of_the_run_is_taken_away_by_the_command(base, tmp_path):
+    """Marks behind the command come on top; a file that moved is found under its name."""
+    from phalanx.config.schema import Config
+
+    (tmp_path / "kept.txt").write_text("what is a cat\n", encoding="utf-8")
+    share = {"private": ["system"], "domains": ["talk"], "sources": ["gone/kept.txt"]}
+    adapter = str(make_adapter(base, tmp_path / "adapter", seed=1))
+    members = tuple(replace(one, base=str(base), adapter=adapter) for one in MEMBERS)
+    config = Config.model_validate({"share": share}).model_dump_json()
+    folder = record(tmp_path / "run", members=members, config=config)
+    with pytest.raises(ConfigError, match=r"say where it is now: share\.sources=\[FOLDER/kept\.tx"):
+        build(folder, REPO, tmp_path / "x")
+    more = ["share.private=[config]", "share.domains=[]", f"share.sources=[{tmp_path}/kept.txt]"]
+    build(folder, REPO, tmp_path / "parcel", overrides=more)
+    everything = b"\n".join(
+        path.read_bytes() for path in (tmp_path / "parcel").rglob("*") if path.is_file()
+    ).decode("utf-8", errors="replace")
+    for text in (SYSTEM, "what is lima", "what is a cat"):
+        assert text not in everything, text
+    assert "what is two" in everything
+    assert "The settings are not published." in everything
 
 
 @pytest.mark.parametrize(
@@ -238,7 +264,9 @@ def test_texts_and_names_of_every_kind_are_sent_whole(base, tmp_path):
         text = (one.folder / "README.md").read_text("utf-8")
         assert not {"\u202e", "\u2028", "\x85", "\x7f"} & set(text)
         assert ModelCard(text).data.to_dict()["license"], "the first lines are the card's own"
-        assert text.count("\n# ") == 1, "one title"
+        outside = re.sub(r"^(`{3,})\w+\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+        assert "```" not in outside
+        assert outside.count("\n# ") == 1, "one title"
     path = pull([str(tmp_path / "parcel")], tmp_path / "pool", base=str(base))
     made = YAML(typ="safe").load(path.read_text("utf-8"))["members"]
     assert [one["name"] for one in made] == list(names)

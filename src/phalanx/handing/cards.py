@@ -90,7 +90,7 @@ def model_card(
         f"# {_safe(title)}",
         _what(facts, names),
         "## How to load",
-        *(_loading(one, where, config) for one in sent),
+        *(_loading(one, where, config, marks) for one in sent),
         *([] if where == "FOLDER" else [f"All of it as a pool of Phalanx: `phalanx pull {where}`"]),
         "## Scores",
         *_score_parts(changes, facts, config, "metrics" in marks.things),
@@ -152,6 +152,7 @@ def dataset_card(
                 "Models wrote the answers and, where there are pairs, models judged them: what is "
                 "`chosen` is what they preferred, which no person has checked.",
                 "Texts are as the models wrote them. They may be wrong, biased or offensive.",
+                *_unfinished(facts),
                 *_warnings(facts, marks),
             ]
         ),
@@ -191,7 +192,7 @@ def _what(facts: RunFacts, names: Sequence[str]) -> str:
     )
 
 
-def _loading(one: Sent, where: str, config: Config) -> str:
+def _loading(one: Sent, where: str, config: Config, marks: Marks) -> str:
     place = json.dumps(where)
     within = f", subfolder={json.dumps(one.folder)}" if one.folder else ""
     if one.merged:
@@ -212,7 +213,12 @@ def _loading(one: Sent, where: str, config: Config) -> str:
             f"model = PeftModel.from_pretrained(model, {place}{within})\n"
             "tokenizer = AutoTokenizer.from_pretrained(base)"
         )
-    return f"{_safe(one.member.name)}:\n\n{_fence(code, 'python')}"
+    text = f"{_safe(one.member.name)}:\n\n{_fence(code, 'python')}"
+    if marks.keep_system(one.member):
+        return f"{text}\n\nIt answers with a system prompt, which is not published."
+    if one.member.system:
+        return f"{text}\n\nIts system prompt:\n\n{_fence(_cut(one.member.system), 'text')}"
+    return text
 
 
 def _scores(facts: RunFacts, names: Sequence[str]) -> list[Change]:
@@ -321,13 +327,16 @@ def _limits(facts: RunFacts) -> list[str]:
         "much (length, their own style) it may have learned, too.",
         "It was not tested for safety. The limits of its base go on.",
     ]
-    if not facts.progress.finished:
-        limits.append("The run was not finished when this was made.")
+    limits += _unfinished(facts)
     if facts.accounting.unreadable:
         lost = sum(facts.accounting.unreadable.values())
         asked = plural(facts.accounting.judgments_asked, "judgment")
         limits.append(f"{lost:,} of {asked} could not be read, and counted for nothing.")
     return limits
+
+
+def _unfinished(facts: RunFacts) -> list[str]:
+    return [] if facts.progress.finished else ["The run was not finished when this was made."]
 
 
 def _warnings(facts: RunFacts, marks: Marks) -> list[str]:

@@ -15,7 +15,7 @@ from phalanx.errors import ConfigError, MissingPackage
 from phalanx.export import json_line, rows_of
 from phalanx.handing.cards import CARD, Sent, began, dataset_card, model_card
 from phalanx.handing.members import base_label, base_name, chosen, folder_for, with_weights
-from phalanx.handing.private import Marks
+from phalanx.handing.private import Marks, both
 from phalanx.handing.weights import write_adapter, write_merged
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.types import Member
@@ -116,13 +116,17 @@ def refuse_name(repository: str) -> None:
 
 
 def _config(ledger: Ledger, overrides: Sequence[str]) -> Config:
+    """The run's configuration with further marks; those that it has stay, whatever is said."""
     config = Config.model_validate(json.loads(ledger.get("config") or "{}"))
     foreign = [text for text in overrides if not text.startswith(("share.", "share="))]
     if foreign:
         raise ConfigError(
             f"{', '.join(foreign)}: the run is as it was made; only `share` can be set here"
         )
-    return loading.shaped(config, list(overrides)) if overrides else config
+    if not overrides:
+        return config
+    share = both(config.share, loading.shaped(config, list(overrides)).share)
+    return config.model_copy(update={"share": share})
 
 
 def _kinds(data: Sequence[str] | None) -> tuple[str, ...]:
@@ -247,9 +251,7 @@ class _Work:
 
     def _shared(self, one: Sent) -> SharedMember:
         member = one.member
-        private = bool(member.system) and (
-            member.name in self.marks.systems or not self._may_say(member.system)
-        )
+        private = self.marks.keep_system(member)
         if private:
             self.withheld.append(f"the system prompt of {member.name}: it is marked private")
         return SharedMember(
@@ -264,6 +266,3 @@ class _Work:
             roles=member.roles,
             version=member.version,
         )
-
-    def _may_say(self, text: str) -> bool:
-        return not self.marks.why_not(text)

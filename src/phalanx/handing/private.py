@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.config.schema import Config
+from phalanx.config.schema_sharing import ShareSettings
 from phalanx.errors import ConfigError
 from phalanx.ledger import Ledger
 from phalanx.rows import read_rows
+from phalanx.types import Member
 
 REMOVED = "[removed]"
 PLAIN = (".txt", ".md", ".text")
@@ -73,6 +75,23 @@ class Texts:
         return False
 
 
+def both(recorded: ShareSettings, given: ShareSettings) -> ShareSettings:
+    """The marks of the two. A given file takes the place of one of its name that is gone."""
+    found = {Path(source).name for source in given.sources}
+    gone = {
+        source
+        for source in recorded.sources
+        if Path(source).name in found and not Path(source).expanduser().is_file()
+    }
+
+    def joined(name: str) -> list[str]:
+        every = [*getattr(recorded, name), *getattr(given, name)]
+        return [one for one in dict.fromkeys(every) if one not in gone or name != "sources"]
+
+    names = ("private", "members", "domains", "sources")
+    return ShareSettings(**{name: joined(name) for name in names}, bases=given.bases)
+
+
 class Marks:
     """What a configuration keeps back of a run, and a way to ask whether something may leave."""
 
@@ -102,6 +121,12 @@ class Marks:
         if self._texts and self._texts.quoted_in(text, short=short):
             return "quotes a text that is marked private"
         return ""
+
+    def keep_system(self, member: Member) -> bool:
+        """Whether the member has a system prompt that may not leave."""
+        return bool(member.system) and (
+            member.name in self.systems or bool(self.why_not(member.system))
+        )
 
     def why_row(self, row: Mapping[str, Any]) -> str:
         """Why a row may not leave, "" where it may."""
@@ -193,7 +218,7 @@ def _of_files(config: Config) -> Iterator[str]:
         if not path.is_file():
             raise ConfigError(
                 f"share.sources: {source} is not here, so its texts cannot be kept back; restore "
-                "it, or say where it is: share.sources=[FILE]"
+                f"it, or say where it is now: share.sources=[FOLDER/{path.name}]"
             )
         if path.suffix.lower() in PLAIN:
             yield from path.read_text(encoding="utf-8").splitlines()
