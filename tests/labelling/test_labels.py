@@ -204,6 +204,18 @@ def test_agreement_is_counted_as_by_hand(ledger):
     assert (line.disputed.equal, line.disputed.n) == (1, 2)
     assert (line.share.equal, line.share.n) == (8, 10)
     assert line.kappa.n == 11
+    said = {row["duel"]: row["verdict"] for row in labels_of(ledger) if row["verdict"] != "skip"}
+    equal = sum(council[duel] == verdict for duel, verdict in said.items()) / 11
+    sides = ("left", "right", "tie")
+    chance = (
+        sum(
+            sum(council[duel] == side for duel in said) * list(said.values()).count(side)
+            for side in sides
+        )
+        / 121
+    )
+    assert line.kappa.value == pytest.approx((equal - chance) / (1 - chance))
+    assert line.kappa.interval.low < line.kappa.value < line.kappa.interval.high
     weight = sum(disputed[d] for d in council) / len(council)
     share, interval = line.over_run
     assert share == pytest.approx(weight * 1 / 2 + (1 - weight) * 7 / 8)

@@ -172,3 +172,15 @@ def test_no_room_for_the_copy_is_said_and_nothing_is_changed(tmp_path, monkeypat
     monkeypatch.undo()
     assert digest(path) == before
     assert [p.name for p in path.parent.glob("*schema*")] == []
+
+
+def test_a_log_that_cannot_be_read_here_is_told_from_damage(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.sqlite"
+    error = sqlite3.OperationalError("unable to open database file")
+    assert "is not a ledger" in str(migrating.unopened(path, error))
+    (tmp_path / "ledger.sqlite-wal").write_text("rows")
+    assert "is not a ledger" in str(migrating.unopened(path, error))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as on a disk that cannot be written to
+    assert "copy the whole folder" in str(migrating.unopened(path, error))
+    damaged = sqlite3.DatabaseError("file is not a database")
+    assert "is not a ledger" in str(migrating.unopened(path, damaged))

@@ -69,6 +69,17 @@ def fit(db: sqlite3.Connection, path: Path, *, writable: bool) -> None:
     _bring_up(db, _lacking(db), version, backup)
 
 
+def unopened(path: Path, error: sqlite3.DatabaseError) -> LedgerError:
+    """Why SQLite could not open the ledger at ``path``."""
+    log = path.with_name(f"{path.name}-wal")
+    if "unable to open" in str(error) and log.exists() and not os.access(path.parent, os.W_OK):
+        return LedgerError(
+            f"{path} has rows in {log.name}, which can be read only where its folder can be "
+            "written to; copy the whole folder to such a place"
+        )
+    return LedgerError(f"{path} is not a ledger, or is damaged: {error}")
+
+
 def _version(db: sqlite3.Connection, path: Path) -> int:
     """The ledger's schema. Raises LedgerError for one that this version does not read."""
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -19,7 +19,7 @@ from typing import Any
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json
 from phalanx.ledger import rows as _as
-from phalanx.ledger.migrating import copy_whole, fit
+from phalanx.ledger.migrating import copy_whole, fit, unopened
 from phalanx.ledger.schema import create
 from phalanx.ledger.texts import TextReader, TextWriter
 from phalanx.types import (
@@ -130,7 +130,7 @@ class Ledger:
             self._open_texts()
         except sqlite3.DatabaseError as error:
             self.close()
-            raise LedgerError(f"{self.path} is not a ledger, or is damaged: {error}") from None
+            raise unopened(self.path, error) from None
         except BaseException:
             self.close()
             raise
