@@ -300,12 +300,14 @@ def test_private_texts_are_found_by_their_words():
     texts = Texts(["The launch code, of Zebra", "Hi!", "秘密の言葉です", "a b c d e f g h i j k"])
     for text in (
         "so: THE *launch* code\\_of\n\nzebra.", "hi", "これは秘密の言葉ですね",
-        "x a b c d e f g h i j k y", "the the launch code of zebra",
+        "x a b c d e f g h i j k y", "the la\u00adunch c\u200bode of \uff3aebra",
+        "the the launch code of zebra",
     ):  # fmt: skip
         assert texts.quoted_in(text), text
     for text in ("the launch code of a zebra", "hi there", "秘密の言葉", "a b c d e f g h i j", ""):
         assert not texts.quoted_in(text), text
     assert not texts.quoted_in("hi", short=False)
+    assert Texts(["caf\u00e9 of my town"]).quoted_in("CAFE\u0301 of my town"), "one sign or two"
     assert not Texts(["", "..."])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ KEYS = re.compile(
 _EAST = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 # Where words are not parted by spaces every sign counts as one.
 _WORDS = re.compile(f"[{_EAST}]|[^\\W_{_EAST}]+")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _SECRET = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _SHORT = 3
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt")
@@ -41,8 +43,9 @@ _KEY_WORDS = 8
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, in lower case, whatever stands between them."""
-    return tuple(_WORDS.findall(text.lower()))
+    """The words of a text, in lower case, whatever stands between them and however it is coded."""
+    plain = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+    return tuple(_WORDS.findall(plain))
 
 
 class Texts:
