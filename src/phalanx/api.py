@@ -91,11 +91,13 @@ class Run:
 
     @property
     def config(self) -> Config:
+        """What the run was started with."""
         with self._ledger() as ledger:
             return readable(ledger.get("config"), self.folder)
 
     @property
     def finished(self) -> bool:
+        """Whether all iterations are done; False also while it goes on."""
         with self._ledger() as ledger:
             return ledger.get("finished") is not None
 
@@ -114,9 +116,11 @@ class Run:
         return self.rows("preferences", conversational=conversational)
 
     def judgments(self) -> list[dict[str, Any]]:
+        """A row for each judgment; ``score_left`` and ``score_right`` are None where unreadable."""
         return self.rows("judgments")
 
     def responses(self) -> list[dict[str, Any]]:
+        """A row for each response of any phase: who wrote it, to which messages, and how it ended."""
         return self.rows("responses")
 
     def reputations(self) -> dict[str, float]:

@@ -41,18 +41,27 @@ def test_every_page_is_there_and_can_be_reached(site):
     assert not (site / "building.py").exists()
 
 
-def test_the_reference_has_every_verb(site):
+def test_the_reference_has_every_verb_and_option(site):
     from typer.main import get_command
 
-    from phalanx import api
     from phalanx.cli import app
 
-    commands = (site / "reference/cli.html").read_text(encoding="utf-8")
-    for name in get_command(app).commands:
-        assert f'id="phalanx-{name}"' in commands or f"id=phalanx-{name}" in commands
-    python = (site / "reference/python.html").read_text(encoding="utf-8")
-    for name in api.__all__:
-        assert f"phalanx.api.{name}" in python, name
+    page = (site / "reference/cli.html").read_text(encoding="utf-8")
+    commands = get_command(app).commands
+    starts = {name: re.search(rf'id="?phalanx-{name}[" >]', page).start() for name in commands}
+    for name, start in starts.items():
+        section = page[start : min([at for at in starts.values() if at > start], default=None)]
+        for param in commands[name].params:
+            for option in param.opts if param.opts[0].startswith("-") else []:
+                assert re.search(rf"[ >]{option}\b", section), f"{name} {option}"
+
+
+def test_the_reference_has_every_public_name(site):
+    import phalanx
+
+    page = (site / "reference/python.html").read_text(encoding="utf-8")
+    for name in set(phalanx.__all__) - {"Config", "__version__"}:  # the first has its own page
+        assert re.search(rf'id="?phalanx[a-z_.]*\.{name}[" >]', page), name
 
 
 def test_the_site_asks_nothing_of_other_machines(site):

@@ -15,8 +15,8 @@ HEAD = """# Command line
 Made from the program itself. Every command prints the same with `--help`.
 
 Exit codes: 0 done; 1 it failed, or the run is in use; 2 the configuration or the input is wrong,
-with every fault in one message; 3 the budget is spent; 130 stopped by Ctrl-C. After 3 and 130 the
-same command goes on.
+with every fault in one message; 3 the budget is spent; 5 a guard stopped the run; 6 a guard paused
+it; 130 stopped by Ctrl-C. After 3, 6 and 130 the same command goes on.
 """
 
 

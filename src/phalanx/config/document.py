@@ -20,9 +20,6 @@ from phalanx.config.schema import Config, Section
 
 HEAD = """# Configuration
 
-Generated from `src/phalanx/config/schema.py`; change the text there, then run
-`python -m phalanx.config.document > docs/configuration.md`.
-
 A configuration is one YAML file. Values come from three layers, later ones win:
 
 1. a preset: the key `preset` at the top of the file, or `preset:NAME` in place of a file;
@@ -37,6 +34,12 @@ read by the rules of version 1.2: `1e-6` is a number, `no` is a word. Unknown ke
 and values of another type are refused; all faults come in one message, each with its file and line.
 `phalanx check FILE` shows the plan without loading a model.
 """
+TAIL = """
+## Where this page comes from
+
+From `src/phalanx/config/schema.py`: change the text there, then run
+`python -m phalanx.config.document > docs/configuration.md`.
+"""
 
 
 def document() -> str:
@@ -47,6 +50,7 @@ def document() -> str:
     parts += _presets()
     free = ", ".join(f"`{key}`" for key in RESUME_FREE)
     parts.append(f"\n## What may change when a run is resumed\n\n{free}.\n")
+    parts.append(TAIL.strip("\n") + "\n")
     return "\n".join(parts)
 
 
