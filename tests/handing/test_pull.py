@@ -7,10 +7,12 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import phalanx
 from phalanx.config import load
 from phalanx.errors import ConfigError, HubError
 from phalanx.handing import pull, push, write_parcel
@@ -58,6 +60,33 @@ def test_a_pulled_pool_answers_as_the_run_did(run, base, hub, tmp_path, way):
     console.print(render(plan_for("preset:sparta-small", settings, None)))
     assert "ada" in console.file.getvalue()
     assert not [p for p in (tmp_path / "pool").rglob("*") if p.name.startswith(".fetched")]
+
+
+@pytest.mark.slow
+def test_a_pulled_pool_runs_and_is_handed_on_again(run, base, tmp_path, monkeypatch):
+    """From one run to the next, by its files alone, from another folder."""
+    write_parcel(run, REPO, tmp_path / "parcel")
+    pull([str(tmp_path / "parcel")], tmp_path / "pool", base=str(base))
+    (tmp_path / "next").mkdir()
+    monkeypatch.chdir(tmp_path / "next")
+    settings = [
+        "pool=../pool/pool.yaml", "instructions.source=builtin:skills", "iterations=1",
+        "match.duels=4", "answer.max_new_tokens=4", "pairs.truncated=allow", "pairs.margin=0",
+        "judge.protocol=expected", "evaluate.tasks=[]", "resources.device=cpu",
+    ]  # fmt: skip
+    result = phalanx.run("preset:sparta-small", settings, out="again")
+    with Ledger(run_ledger_path("again")) as ledger:
+        members = ledger.members()
+    assert result.finished
+    assert [(one.name, one.version) for one in members] == [("ada", 1), ("bob", 1), ("cora", 1)]
+    assert members[0].system == SYSTEM
+    parcel = write_parcel("again", REPO, tmp_path / "second")
+    assert [one.kind for one in parcel.repositories] == ["model", "dataset"]
+    path = pull([str(tmp_path / "second")], tmp_path / "third", base=str(base))
+    for one in members:
+        learned = (path.parent / one.name / "adapter_model.safetensors").read_bytes()
+        assert learned == (Path(one.adapter) / "adapter_model.safetensors").read_bytes()
+        assert learned != (tmp_path / "pool" / one.name / "adapter_model.safetensors").read_bytes()
 
 
 def test_a_base_without_a_name_has_to_be_said(run, tmp_path):
