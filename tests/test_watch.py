@@ -15,6 +15,7 @@ import termios
 import time
 from pathlib import Path
 
+import pytest
 from bench import big_ledger
 
 import phalanx
@@ -183,6 +184,22 @@ def test_no_run_is_one_message(tmp_path):
     done = command("watch", tmp_path / "nothing")
     assert done.returncode == 1
     assert "no run in" in done.stderr
+    Ledger(run_ledger_path(tmp_path / "empty"), writable=True).close()
+    for words in (("status", "--json"), ("watch", "--wait", "0.2")):
+        done = command(words[0], tmp_path / "empty", *words[1:])
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "no run has begun in" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_that_begins_later_is_waited_for(tmp_path):
+    folder = tmp_path / "run"
+    watch = start("watch", folder, "--wait", "60", "--every", "0.1", "--quiet")
+    with pytest.raises(subprocess.TimeoutExpired):
+        watch.wait(timeout=1)
+    assert command("run", SMOKE, "--quiet", "--out", folder).returncode == 0
+    said, complaint = watch.communicate(timeout=60)
+    assert (watch.returncode, said) == (0, "run: finished\n"), complaint
 
 
 def test_status_for_machines_has_stable_keys(tmp_path):

@@ -43,26 +43,30 @@ def watch(
     every: Annotated[
         float, typer.Option(min=0.1, help="Seconds between two looks, at least.")
     ] = 1.0,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for a run that has not begun.")
+    ] = 0.0,
 ) -> None:
     """Follow a run in the terminal until it ends. Ctrl-C ends watching, not the run.
 
     Exit code: 0 finished; that of the run's own command where it ended early (1 error, 3 budget,
     130 interrupted); 4 its process is gone without a word; 130 Ctrl-C here.
     """
-    from phalanx.report.following import JsonLines, Log, Quiet, Window
+    from phalanx.report.following import JsonLines, Log, Quiet, Window, wait_for
     from phalanx.report.following import watch as follow
 
     def say(text: str) -> None:
         print(text, flush=True)
 
     console = Console()
-    if as_json:
-        shown = JsonLines(say)
-    elif quiet:
-        shown = Quiet(say)
-    else:
-        shown = Window(console) if console.is_terminal else Log(say)
     try:
+        wait_for(folder, wait, every)
+        if as_json:
+            shown = JsonLines(say)
+        elif quiet:
+            shown = Quiet(say)
+        else:
+            shown = Window(console) if console.is_terminal else Log(say)
         end = follow(folder, shown, every_s=every)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

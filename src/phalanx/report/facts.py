@@ -10,6 +10,7 @@ from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.config.stored import readable
 from phalanx.ledger import Ledger
+from phalanx.errors import LedgerError
 from phalanx.ledger.holding import holder
 from phalanx.report.accounting import accounting, encounters, reputations
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
@@ -46,7 +47,7 @@ def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
     """All facts of the run, finished or not. Reads only, and all of it from one moment.
 
     Without ``tables``: no contests, no judges under test and no examples, which take long and are
-    no part of a run's status.
+    no part of a run's status. Raises LedgerError where nothing was begun.
     """
     # Before the rows: who is gone by then has written all of them, so that a run which ends while
     # it is read never looks as if it had been killed.
@@ -54,6 +55,8 @@ def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
         config = readable(ledger.get("config"), ledger.folder)
+        if ledger.get("method") is None:
+            raise LedgerError(f"no run has begun in {ledger.folder}: nothing is recorded there")
         facts = _gather(ledger, config, tables, process)
         return _of_command(ledger, facts, config, tables) if is_command(facts.method) else facts
     finally:

@@ -140,11 +140,29 @@ def status(folder: Path | str) -> dict[str, Any]:
         return status_object(gather(ledger, tables=False))
 
 
-def watch(folder: Path | str, shown: Shown | None = None, *, every_s: float = 1.0) -> Ending:
+def wait_for(folder: Path | str, wait_s: float, every_s: float = 1.0) -> None:
+    """Until a run has begun there, or that many seconds are over.
+
+    Raises LedgerError for what is there and is no ledger, or one that cannot be read.
+    """
+    path, end = run_ledger_path(folder), time.monotonic() + wait_s
+    while time.monotonic() < end:
+        if path.exists():
+            with Ledger(path) as ledger:
+                if ledger.get("method") is not None:
+                    return
+        time.sleep(min(every_s, max(0.0, end - time.monotonic())))
+
+
+def watch(
+    folder: Path | str, shown: Shown | None = None, *, every_s: float = 1.0, wait_s: float = 0.0
+) -> Ending:
     """Show the run until it ends (as lines, printed, unless ``shown`` does otherwise); how it did.
 
-    Raises LedgerError where there is no run, also where it is taken away meanwhile.
+    Raises LedgerError where there is no run within ``wait_s``, also where it is taken away
+    meanwhile.
     """
+    wait_for(folder, wait_s, every_s)
     shown = shown or Log(print)
     end = None
     try:

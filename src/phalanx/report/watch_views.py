@@ -64,7 +64,7 @@ def _bar(facts: RunFacts) -> Iterator[RenderableType]:
     if now is None:
         return
     if not now.known or not now.done + now.owed:
-        yield Text(f"{now.done:,} {now.unit} done so far, {rate(now.per_second)}")
+        yield Text(progress_line(facts))
         return
     yield Padding(ProgressBar(now.done + now.owed, now.done, width=_BAR), (0, 0), expand=False)
     yield Text(progress_line(facts))
@@ -75,9 +75,11 @@ def progress_line(facts: RunFacts) -> str:
     now = facts.pace.current
     if now is None:
         return ""
-    count = f"{now.done:,} of {now.done + now.owed:,}" if now.known else f"{now.done:,}"
+    known = now.known and now.done + now.owed
+    count = f"{now.done:,} of {now.done + now.owed:,}" if known else f"{now.done:,}"
+    speed = f", {rate(now.per_second)}" if now.per_second else ""
     left = f", {about(now.left)} left" if now.left is not None else ""
-    return f"{count} {now.unit}, {rate(now.per_second)}{left}"
+    return f"{count} {now.unit}{speed}{left}"
 
 
 def plain_line(facts: RunFacts) -> str:
