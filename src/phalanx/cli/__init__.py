@@ -4,7 +4,7 @@ Verbs of runs are in ``runs``, those that ask members without a run in ``asking`
 measure in ``measuring`` and ``judging``, and that of the papers' tables in ``reproducing``;
 ``methods`` lists what a run can do, and ``comparing`` puts several of them on equal terms;
 ``handing`` exports and shares, ``keeping`` packs runs, and ``labelling`` asks people;
-``chatting`` talks to members;
+``chatting`` talks to members, ``speaking`` makes an endpoint of them;
 ``serving`` shows runs on a page, ``watching`` in a terminal.
 """
 
@@ -22,11 +22,13 @@ from phalanx.cli import (
     runs,
     search,
     serving,
+    speaking,
     watching,
 )
 from phalanx.cli.base import app, main
 
 __all__ = [
     "app", "asking", "chatting", "comparing", "handing", "judging", "keeping", "labelling", "main",
-    "measuring", "methods", "reproducing", "runs", "search", "serving", "watching",
+    "measuring", "methods", "reproducing", "runs", "search", "serving", "speaking",
+    "watching",
 ]  # fmt: skip

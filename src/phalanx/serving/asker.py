@@ -40,6 +40,8 @@ class Asker:
         self.shown = ""
         self.num_prompt_tokens = 0
         self.num_completion_tokens = 0
+        self.too_long = False
+        """Whether the conversation did not fit in the context of one of them."""
 
     def __call__(self, phase: str, requests: Sequence[Request]) -> list[Response]:
         unique = list({request.id: request for request in requests}.values())
@@ -80,5 +82,6 @@ class Asker:
         done[request.id] = reply
 
     def _count(self, reply: Response) -> None:
+        self.too_long |= reply.error is not None and reply.error.kind == "too_long"
         self.num_prompt_tokens += reply.num_prompt_tokens
         self.num_completion_tokens += reply.num_completion_tokens

@@ -245,7 +245,7 @@ class Desk:
         asker = Asker(self._respond, self._shown, hear if not stop else None, given_up)
         reached = answer(self.together, turns, sampling, seed, asker, self.config)
         if reached.response is None:
-            return _failed("engine", reached.reason)
+            return _failed("too_long" if asker.too_long else "engine", reached.reason)
         written = _ended(written_from(reached.response), stop)
         written = replace(written, num_prompt_tokens=asker.num_prompt_tokens,
                           num_completion_tokens=asker.num_completion_tokens)  # fmt: skip
