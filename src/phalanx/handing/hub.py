@@ -51,14 +51,19 @@ def hub() -> HfApi:
     )
 
 
-def look(repositories: Sequence[Repository], *, public: bool = False) -> list[State]:
-    """What is there already. Raises HubError without a token or an answer, and ConfigError where
-    an existing repository is public and that was not asked for."""
+def refuse_without_token() -> None:
+    """Raise HubError where nobody is logged in; the Hub is not asked."""
+    hub()  # raises where its package is missing
     from huggingface_hub import get_token
 
-    api, states = hub(), []
     if not get_token():
         raise HubError(f"there is no token for the Hugging Face Hub: {LOGIN}")
+
+
+def look(repositories: Sequence[Repository], *, public: bool = False) -> list[State]:
+    """What is there already. Raises HubError without an answer, and ConfigError where an existing
+    repository is public and that was not asked for."""
+    api, states = hub(), []
     for one in repositories:
         with clear_words(one.name):
             there = _there(api, one)

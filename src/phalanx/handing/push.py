@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from phalanx.errors import ConfigError
-from phalanx.handing.hub import State, look, send
-from phalanx.handing.parcel import Parcel, build
+from phalanx.handing import hub
+from phalanx.handing.parcel import Parcel, build, refuse_name
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.placing import placed
 
-Ask = Callable[[Parcel, Sequence[State]], bool]
+Ask = Callable[[Parcel, Sequence[hub.State]], bool]
 
 
 def push(
@@ -35,15 +35,17 @@ def push(
     no, nothing does, and the list is empty. Else as :func:`phalanx.handing.parcel.build`; raises
     HubError where the Hub cannot be reached or refuses.
     """
+    refuse_name(repository)
+    hub.refuse_without_token()  # before whole models are written
     with TemporaryDirectory(prefix="phalanx-push-") as scratch:
         parcel = build(
             run, repository, Path(scratch), members=members, data=data, weights=weights,
             overrides=overrides,
         )  # fmt: skip
-        states = look(parcel.repositories, public=public)
+        states = hub.look(parcel.repositories, public=public)
         if not confirm(parcel, states):
             return []
-        return send(states, public=public, say=say)
+        return hub.send(states, public=public, say=say)
 
 
 def write_parcel(
