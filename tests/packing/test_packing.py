@@ -344,3 +344,16 @@ def test_what_a_killed_process_left_stops_nobody(made, tmp_path):
         (tmp_path / name / "ledger.sqlite").write_text("half")
     unpack(made / "run.phalanx.tar.gz", tmp_path / "new")
     pack(tmp_path / "new", tmp_path / "a.tar.gz")
+
+
+def test_a_run_whose_folder_is_reached_by_a_link_goes_on(tmp_path):
+    """Its own files are named from it, whatever it is called when it is started and resumed."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    for name in ("rubric.yaml", "instructions.jsonl"):
+        shutil.copy(SMOKE / name, real / name)
+    for number, folder in enumerate((link, link, real), 1):
+        align(load(real / "rubric.yaml", [f"iterations={number}"]), folder)
+    with Ledger(run_ledger_path(real)) as ledger:
+        assert ledger.count("states") == 3

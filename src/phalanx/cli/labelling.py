@@ -113,7 +113,7 @@ def _work(at_work: Labelling) -> None:
                 at_work.say(answer)
     except KeyboardInterrupt:
         _say("")  # every label so far is recorded
-    if not at_work.done:
+    if at_work.num_done < total:
         _say(f"{at_work.num_done} of {total} labelled; the same command goes on.")
 
 

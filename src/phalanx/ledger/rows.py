@@ -43,19 +43,19 @@ MEMBER_COLUMNS = ("member", "version", "iteration", "base", "adapter", "record")
 
 def member_row(member: Member, iteration: int, folder: Path) -> Row:
     """What lies inside the run folder is stored relative to it, so that a run can be moved."""
-    base = stored_place(member.base, folder)
-    adapter = None if member.adapter is None else stored_place(member.adapter, folder)
+    root = folder.resolve()
+    base = stored_place(member.base, root)
+    adapter = None if member.adapter is None else stored_place(member.adapter, root)
     stored = canonical_json(replace(member, base=base, adapter=adapter))
     return (member.name, member.version, iteration, base, adapter, stored)
 
 
-def stored_place(place: str, folder: Path) -> str:
-    """``run:...`` for a place (also of a script) inside the run folder; others as they are."""
-    head, path = _apart(place)
-    if Path(path).is_absolute() and ".." not in Path(path).parts:
-        for root in (folder.absolute(), folder.resolve()):
-            if Path(path).is_relative_to(root):
-                return head + RUN_PREFIX + Path(path).relative_to(root).as_posix()
+def stored_place(place: str, root: Path) -> str:
+    """``run:...`` for a place (also of a script) below ``root``; others as they are."""
+    head, text = _apart(place)
+    path = Path(text)
+    if path.is_absolute() and ".." not in path.parts and path.is_relative_to(root):
+        return head + RUN_PREFIX + path.relative_to(root).as_posix()
     return place
 
 
@@ -74,7 +74,8 @@ def _apart(place: str) -> tuple[str, str]:
 
 def stored_config(text: str, folder: Path) -> str:
     """A configuration (JSON) whose files inside the run folder are named as those of members."""
-    return _with_places(text, lambda place: stored_place(place, folder))
+    # Links are not followed: two configurations are compared by the places as they were written.
+    return _with_places(text, lambda place: stored_place(place, folder.absolute()))
 
 
 def config_here(text: str, folder: Path) -> str:
