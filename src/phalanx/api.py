@@ -120,7 +120,7 @@ class Run:
         return self.rows("judgments")
 
     def responses(self) -> list[dict[str, Any]]:
-        """A row for each response of any phase: who wrote it, to which messages, and how it ended."""
+        """A row for each response of any phase: who wrote it, to which messages, how it ended."""
         return self.rows("responses")
 
     def reputations(self) -> dict[str, float]:
