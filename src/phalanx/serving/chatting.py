@@ -189,8 +189,7 @@ class Chat:
     def _shorten(self, reply: Reply) -> bool:
         """Drop the oldest question and answer where a reply says that it does not fit."""
         error = reply.written.error
-        # Of a collective the reason says so: it is that of one of its members.
-        if error is None or not self.turns or "too_long" not in f"{error.kind} {error.message}":
+        if error is None or error.kind != "too_long" or not self.turns:
             return False
         self.dropped, self.turns = (*self.dropped, *self.turns[:2]), self.turns[2:]
         return True
