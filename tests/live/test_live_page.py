@@ -128,6 +128,7 @@ def test_a_run_that_goes_away_is_still_shown_with_that_said(page_of, plain_run, 
     with served(application(Runs([folder]), every=0.2)) as url, page_of() as page:
         page.goto(url)
         eventually(lambda: page.locator("#state").inner_text() == "Finished.")
+        page.wait_for_selector(".rows button")
         shutil.rmtree(folder)
         eventually(lambda: "no longer in" in page.locator("#state").inner_text())
         assert page.locator("#reputation").count() == 1

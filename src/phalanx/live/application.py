@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import time
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phalanx.errors import MissingPackage, PhalanxError
+from phalanx.errors import MissingPackage
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.live import guarded
 from phalanx.live.page import STATIC, index_page, run_page, side_by_side, state_line
-from phalanx.live.watching import Runs, Shown, Watched
+from phalanx.live.watching import Runs, Shown, Watched, fault_line
 from phalanx.report import headlines, words
 from phalanx.report.duel_file import FOLDER
-from phalanx.report.duel_texts import details, holding
+from phalanx.report.duel_texts import NoSuchId, details, holding
 from phalanx.report.duels import KINDS
 from phalanx.report.html import STYLE, PageSection
 
@@ -36,6 +37,8 @@ _EVERY = 2.0  # seconds between two looks at a run
 _PATIENCE = 0.3  # seconds that a page waits for the first reading of a run
 _STILL = 15.0  # seconds without news after which a line is sent to keep the connection
 _MAX_WORDS = 200
+_MAX_ID = 4000  # characters; longer ones are no ids
+_READERS = 4  # threads that read whole runs, so that single duels never wait for a free one
 
 _FILES = {
     "live.js": STATIC, "live.css": STATIC,
@@ -85,7 +88,8 @@ def application(runs: Runs, *, every: float = _EVERY) -> Starlette:
             Route("/run/{key}/rows/{kind}", site.rows),
             Route("/run/{key}/detail/{kind}", site.detail),
             Route("/run/{key}/search/{kind}", site.search),
-        ]
+        ],
+        lifespan=site.open_threads,
     )
 
 
@@ -93,6 +97,34 @@ class _Site:
     def __init__(self, runs: Runs, every: float) -> None:
         self._runs = runs
         self._every = every
+        self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
+
+    @asynccontextmanager
+    async def open_threads(self, _: Starlette) -> AsyncIterator[None]:
+        with ThreadPoolExecutor(_READERS, "phalanx-reader") as self._readers:
+            yield
+
+    async def _once(self, what: Hashable, read: Callable[..., Any], *given: Any) -> Any:
+        """What a long reading finds; whoever wants the same meanwhile waits for the same one, so
+        that ten pages of a run read it once."""
+        found = self._under_way.get(what)
+        if found is None:
+            loop = asyncio.get_running_loop()
+            found = self._under_way[what] = loop.run_in_executor(self._readers, read, *given)
+            found.add_done_callback(lambda _: self._under_way.pop(what))
+        return await asyncio.shield(found)
+
+    async def _shown(self, run: Watched, whole: bool) -> Shown:
+        return await self._once((run.key, whole), lambda: run.read(whole=whole))
+
+    async def _soon(self, run: Watched, *, whole: bool) -> Shown:
+        """What is known of a run, after a short wait for its first reading."""
+        known = run.latest(whole=whole)
+        if known is not None:
+            return known
+        reading = asyncio.ensure_future(self._shown(run, whole))
+        done, _ = await asyncio.wait([reading], timeout=_PATIENCE)
+        return reading.result() if done else Shown()
 
     # ---- pages --------------------------------------------------------------------------------
 
@@ -102,7 +134,7 @@ class _Site:
         runs = await asyncio.to_thread(self._runs.all)
         if len(runs) == 1:
             return RedirectResponse(f"/run/{runs[0].key}")
-        shown = await asyncio.gather(*(_soon(run, whole=False) for run in runs))
+        shown = await asyncio.gather(*(self._soon(run, whole=False) for run in runs))
         return _page(index_page(list(zip(runs, shown, strict=True))))
 
     async def run(self, request: Request) -> Response:
@@ -111,7 +143,7 @@ class _Site:
         run = _among(runs, request)
         if run is None:
             return _refused(404, "there is no such run here; it may have been moved: see /")
-        return _page(run_page(run, await _soon(run, whole=True), alone=len(runs) == 1))
+        return _page(run_page(run, await self._soon(run, whole=True), alone=len(runs) == 1))
 
     async def file(self, request: Request) -> Response:
         from starlette.responses import FileResponse
@@ -130,8 +162,8 @@ class _Site:
         if run is None:
             return _refused(404, "there is no such run here")
 
-        def look() -> dict[str, Any]:
-            shown = run.read()
+        async def look() -> dict[str, Any]:
+            shown = await self._shown(run, True)
             facts = shown.facts
             return {
                 "heading": words.run_name(facts) if facts else run.name,
@@ -139,15 +171,17 @@ class _Site:
                 "state": state_line(shown),
                 "going": _going(shown),
                 "sections": shown.sections,
-                "kinds": shown.kinds,
+                "kinds": () if shown.trouble else shown.kinds,
+                "rows": shown.rows,
             }
 
         return self._stream(request, look)
 
     async def index_events(self, request: Request) -> Response:
-        def look() -> dict[str, Any]:
-            runs = self._runs.all()
-            shown = [(run, run.read(whole=False)) for run in runs]
+        async def look() -> dict[str, Any]:
+            runs = await asyncio.to_thread(self._runs.all)
+            seen = await asyncio.gather(*(self._shown(run, False) for run in runs))
+            shown = list(zip(runs, seen, strict=True))
             return {
                 "heading": words.plural(len(runs), "run"),
                 "subtitle": "",
@@ -159,7 +193,7 @@ class _Site:
 
         return self._stream(request, look)
 
-    def _stream(self, request: Request, look: Callable[[], dict[str, Any]]) -> Response:
+    def _stream(self, request: Request, look: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
         from starlette.responses import StreamingResponse
 
         closing = request.scope.get(guarded.CLOSING)
@@ -168,7 +202,10 @@ class _Site:
             sent: dict[str, str] = {}
             last, quiet = "", time.monotonic()
             while closing is None or not closing.is_set():
-                text, sent = _news(await asyncio.to_thread(look), sent)
+                try:
+                    text, sent = _news(await look(), sent)
+                except Exception as error:  # said on the page, which goes on
+                    text = json.dumps({"trouble": f"It cannot be shown: {fault_line(error)}"})
                 if text != last:
                     yield f"event: shown\ndata: {text}\n\n"
                     last, quiet = text, time.monotonic()
@@ -185,26 +222,36 @@ class _Site:
     # ---- the browser's data -------------------------------------------------------------------
 
     async def rows(self, request: Request) -> Response:
+        """The browser keeps them, and asks with their stamp whether there are others."""
         from starlette.responses import Response
 
-        def read(run: Watched, kind: Any) -> Response:
-            headers = {"content-encoding": "gzip", "cache-control": "no-store"}
-            return Response(run.rows(kind), media_type="application/json", headers=headers)
+        async def read(run: Watched, kind: Any) -> Response:
+            stamp, body = await self._once((run.key, "rows", kind), run.rows, kind)
+            headers = {"cache-control": "no-cache", "etag": f'"{stamp}"'}
+            if request.headers.get("if-none-match") == headers["etag"]:
+                return Response(status_code=304, headers=headers)
+            headers["content-encoding"] = "gzip"
+            return Response(body, media_type="application/json", headers=headers)
 
         return await self._of_kind(request, read)
 
     async def detail(self, request: Request) -> Response:
         wanted = request.query_params.get("id", "")
+        if not 0 < len(wanted) <= _MAX_ID:
+            return _refused(400, f"expected an id of 1 to {_MAX_ID:,} characters")
 
-        def read(run: Watched, kind: Any) -> Response:
-            with Ledger(run_ledger_path(run.folder)) as ledger:
+        def find(folder: Path, kind: Any) -> Response:
+            with Ledger(run_ledger_path(folder)) as ledger:
                 try:
                     found = details(ledger, kind, [wanted])
-                except ValueError:  # an id that is none: of answers it is JSON
+                except NoSuchId:
                     found = {}
             if wanted not in found:
                 return _refused(404, f"the run has none with the id {wanted[:200]!r}")
             return _json(found[wanted])
+
+        async def read(run: Watched, kind: Any) -> Response:
+            return await asyncio.to_thread(find, run.folder, kind)
 
         return await self._of_kind(request, read)
 
@@ -213,33 +260,27 @@ class _Site:
         if not wanted or len(wanted) > _MAX_WORDS:
             return _refused(400, f"expected 1 to {_MAX_WORDS} characters to search for")
 
-        def read(run: Watched, kind: Any) -> Response:
-            with Ledger(run_ledger_path(run.folder)) as ledger:
-                return _json(sorted(set(holding(ledger, kind, wanted))))
+        def find(folder: Path, kind: Any) -> list[str]:
+            with Ledger(run_ledger_path(folder)) as ledger:
+                return sorted(set(holding(ledger, kind, wanted)))
+
+        async def read(run: Watched, kind: Any) -> Response:
+            what = (run.key, "search", kind, wanted)
+            return _json(await self._once(what, find, run.folder, kind))
 
         return await self._of_kind(request, read)
 
     async def _of_kind(
-        self, request: Request, read: Callable[[Watched, Any], Response]
+        self, request: Request, read: Callable[[Watched, Any], Awaitable[Response]]
     ) -> Response:
         run = _among(await asyncio.to_thread(self._runs.all), request)
         kind = request.path_params["kind"]
         if run is None or kind not in KINDS:
             return _refused(404, f"there is no such run here, or it has no {kind[:80]!r}")
         try:
-            return await asyncio.to_thread(read, run, kind)
-        except (PhalanxError, sqlite3.Error, OSError) as error:
-            return _refused(503, f"the run cannot be read: {error}")
-
-
-async def _soon(run: Watched, *, whole: bool) -> Shown:
-    """What is known of a run, after a short wait for its first reading."""
-    known = run.latest(whole=whole)
-    if known is not None:
-        return known
-    reading = asyncio.ensure_future(asyncio.to_thread(run.read, whole=whole))
-    done, _ = await asyncio.wait([reading], timeout=_PATIENCE)
-    return reading.result() if done else Shown()
+            return await read(run, kind)
+        except Exception as error:  # the page shows it where the rows would be
+            return _refused(503, f"the run cannot be read: {fault_line(error)}")
 
 
 def _going(shown: Shown) -> bool:

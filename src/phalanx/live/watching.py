@@ -7,6 +7,9 @@ in the way of being continued, moved or deleted, and a read never keeps its log 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
+import logging
 import re
 import sqlite3
 import threading
@@ -25,7 +28,11 @@ from phalanx.report.html import PageSection, sections
 _RUN = "ledger.sqlite"
 _BELOW = (f"*/{_RUN}", f"seed-*/*/{_RUN}", f"*/seed-*/*/{_RUN}")
 """Where a folder of runs, a comparison, and a folder of comparisons have theirs."""
-_UNREADABLE = (PhalanxError, sqlite3.Error, OSError)
+_OUTCOMES = (
+    "SELECT count(*) AS number, total(score_left) AS left, total(score_right) AS right, "
+    "total(agreement) AS agreement, sum(winner = 'left') AS won, sum(status = 'tie') AS tied "
+    "FROM outcomes"
+)
 _SHARE = 4  # a run is read again after at least this many times as long as reading it took
 
 
@@ -36,6 +43,8 @@ class Shown:
     facts: RunFacts | None = None
     sections: tuple[PageSection, ...] = ()
     kinds: tuple[tuple[Kind, int], ...] = ()
+    rows: str = ""
+    """Another one whenever the rows of any kind are others."""
     trouble: str = ""
 
 
@@ -55,7 +64,7 @@ class Watched:
     folder: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _seen: dict[bool, _Seen] = field(default_factory=dict)
-    _packed: dict[Kind, tuple[object, bytes]] = field(default_factory=dict)
+    _packed: dict[Kind, tuple[str, bytes]] = field(default_factory=dict)
 
     def read(self, *, whole: bool = True) -> Shown:
         """What it is now. Without ``whole`` there are no sections, which take long."""
@@ -102,28 +111,38 @@ class Watched:
             with Ledger(path) as ledger:
                 facts = gather(ledger, tables=whole)
                 kinds = tuple(browsable(ledger).items())
-            return Shown(facts, tuple(sections(facts)) if whole else (), kinds)
-        except _UNREADABLE as error:
-            return replace(before, trouble=f"It cannot be read: {error}")
+                rows = self._rows_stamp(ledger)
+            return Shown(facts, tuple(sections(facts)) if whole else (), kinds, rows)
+        except Exception as error:  # whatever a ledger has in it, the page goes on and says so
+            return replace(before, trouble=f"It cannot be read: {fault_line(error)}")
 
-    def rows(self, kind: Kind) -> bytes:
-        """The rows of a kind by column, JSON in gzip; made again only when there are others."""
+    def rows(self, kind: Kind) -> tuple[str, bytes]:
+        """(stamp, the rows of a kind by column, JSON in gzip); made again only when the stamp is
+        another."""
         with Ledger(run_ledger_path(self.folder)) as ledger:
-            stamp = (
-                browsable(ledger),
-                ledger.count("outcomes"),
-                ledger.count("judgments"),
-                ledger.get("created_at"),
-            )
-            with self._lock:
-                known = self._packed.get(kind)
+            stamp = self._rows_stamp(ledger)
+            known = self._packed.get(kind)
             if known is not None and known[0] == stamp:
-                return known[1]
+                return known
             text = packed(list(lines(ledger, kind)), kind)
-        made = gzip.compress(text.encode(), 5)
-        with self._lock:
-            self._packed[kind] = (stamp, made)
+        # Level 5 and no time inside: the same rows are the same bytes.
+        made = self._packed[kind] = (stamp, gzip.compress(text.encode(), 5, mtime=0))
         return made
+
+    def _rows_stamp(self, ledger: Ledger) -> str:
+        """Rows are added, and an iteration may be replaced by one with as many rows; a run that
+        takes another's place is another file."""
+        facts = [browsable(ledger), ledger.count("judgments"), ledger.query(_OUTCOMES),
+                 ledger.get("created_at"), ledger.path.stat().st_ino]  # fmt: skip
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+
+
+def fault_line(error: Exception) -> str:
+    """A fault for a page, in words where it has some; one that nobody expected is logged whole."""
+    if isinstance(error, PhalanxError | sqlite3.Error | OSError):
+        return f"{error}"
+    logging.getLogger(__name__).error("a run could not be shown", exc_info=error)
+    return f"{type(error).__name__}: {error}; the terminal of phalanx serve says where"
 
 
 class Runs:

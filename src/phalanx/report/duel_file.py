@@ -2,8 +2,9 @@
 
 A file has room for so much. All rows' facts are in it (of very long runs: of the last ones), and
 texts in a share of the rest: every text is cut in the middle at the longest length at which all
-fit; where that would leave too little to read, only every second (third, ...) row has texts. What
-is cut or left out is visible, and says what shows the whole.
+fit; where that would leave too little to read, only every second (third, ...) row has texts, and
+none where there is no room at all. What is cut or left out is visible, and says what shows the
+whole.
 """
 
 from __future__ import annotations
@@ -75,16 +76,17 @@ def duel_file(ledger: Ledger, room: int) -> DuelFile | None:
     rows = list(lines(ledger, kind))[-_MAX_ROWS:]
     script = inlined()
     style = (FOLDER / "browser.css").read_text(encoding="utf-8")
+    room -= len(script) + len(style) + 2000
+    while rows and len(_block(packed(rows, kind, total=total))) > room:
+        rows = rows[len(rows) // 2 + 1 :]
     facts = _block(packed(rows, kind, total=total))
-    left = room - len(facts) - len(script) - len(style) - 2000
     ids = [row["id"] for row in rows]
-    cap, stride = _fitting(ledger, kind, ids, left)
-    # Counted from the end, so that the newest row has its texts.
-    parts = _parts(ledger, kind, ids[(len(ids) - 1) % stride :: stride], cap, left)
+    parts, cap, stride = _texts(ledger, kind, ids, room - len(facts))
+    texted = len(range((len(ids) - 1) % stride, len(ids), stride)) if parts else 0
     shows = f"phalanx serve {ledger.folder} shows them whole"
     blocks = [f'<script type="text/plain" id="duel-facts">{facts}</script>']
     blocks += [f'<script type="text/plain" class="duel-texts">{part}</script>' for part in parts]
-    note = _note(kind, cap, stride, shows)
+    note = _note(kind, cap, stride, shows) if texted else f"No text has room in this file: {shows}."
     return DuelFile(
         title=_TITLES[kind],
         data=Markup("\n".join(blocks)),
@@ -93,6 +95,7 @@ def duel_file(ledger: Ledger, room: int) -> DuelFile | None:
             "data-count": str(len(rows)),
             "data-size": str(_PART),
             "data-stride": str(stride),
+            "data-texts": str(texted),
             "data-missing": shows,
             "data-note": "The search sees the texts as they are in this file." if note else "",
         },
@@ -143,11 +146,26 @@ def _fitting(ledger: Ledger, kind: Kind, ids: Sequence[str], room: int) -> tuple
         if needed[cap] <= room:
             return cap, 1
     stride = math.ceil(needed[_CAPS[-1]] / max(1, room))
-    return next(cap for cap, size in needed.items() if size / stride <= room), stride
+    return next((cap for cap, size in needed.items() if size / stride <= room), _CAPS[-1]), stride
 
 
-def _parts(ledger: Ledger, kind: Kind, ids: Sequence[str], cap: int, room: int) -> list[str]:
-    """Packed texts, in order; rows for which there is no room after all have none."""
+def _texts(ledger: Ledger, kind: Kind, ids: Sequence[str], room: int) -> tuple[list[str], int, int]:
+    """(packed texts, length at which they are cut, of how many rows one has them); no texts where
+    not even one row's would fit."""
+    hoped = float(room)
+    while True:
+        cap, stride = _fitting(ledger, kind, ids, int(hoped)) if ids else (_CAPS[0], 1)
+        if stride > len(ids):
+            return [], cap, 1
+        # Counted from the end, so that the newest row has its texts.
+        parts = _parts(ledger, kind, ids[(len(ids) - 1) % stride :: stride], cap, room)
+        if parts is not None:
+            return parts, cap, stride
+        hoped *= 0.9  # the sample was of shorter texts than most
+
+
+def _parts(ledger: Ledger, kind: Kind, ids: Sequence[str], cap: int, room: int) -> list[str] | None:
+    """Packed texts, in order; None where there is no room for all."""
     parts: list[str] = []
     for start in range(0, len(ids), _PART):
         wanted = ids[start : start + _PART]
@@ -155,7 +173,7 @@ def _parts(ledger: Ledger, kind: Kind, ids: Sequence[str], cap: int, room: int) 
         part = _block(_json([found[one] for one in wanted], cap))
         room -= len(part) + _FRAME
         if room < 0:
-            break
+            return None
         parts.append(part)
     return parts
 

@@ -20,12 +20,16 @@ Detail = dict[str, Any]
 _CHUNK = 500
 
 
+class NoSuchId(ValueError):
+    """What is asked for has not the form of an id of its kind."""
+
+
 def details(ledger: Ledger, kind: Kind, ids: Sequence[str]) -> dict[str, Detail]:
     """Id -> what the browser shows of it; ids that are not there are left out.
 
     ``instruction`` and ``history`` ([role, text] each); ``sides`` with ``name``, ``text`` and
     ``notes``; ``outcome`` sentences; ``judgments``, each with every text ``said`` by slot;
-    ``people``: what persons said of it.
+    ``people``: what persons said of it. Raises :class:`NoSuchId` for what is no row's id.
     """
     read = {
         "duels": _duels, "pairs": _pairs, "demonstrations": _demonstrations, "answers": _answers,
@@ -321,13 +325,21 @@ def _answers(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
 
 
 def _key(id_: str, length: int) -> list[Any]:
-    """What a row is found by. Raises ValueError for an id that is none."""
-    parts = json.loads(id_)
-    if not isinstance(parts, list) or len(parts) != length:
-        raise ValueError(f"{id_!r} is not the id of a row")
-    if not all(isinstance(part, str | int) for part in parts):
-        raise ValueError(f"{id_!r} is not the id of a row")
+    """What a row is found by: a list in JSON, with numbers and text that SQLite takes."""
+    try:
+        parts = json.loads(id_)
+    except (ValueError, RecursionError):
+        parts = None
+    if not isinstance(parts, list) or len(parts) != length or not all(map(_storable, parts)):
+        raise NoSuchId(f"{id_[:200]!r} is not the id of a row")
     return parts
+
+
+def _storable(part: Any) -> bool:
+    """Whether SQLite takes it: numbers have 64 bits, and half a surrogate pair has no bytes."""
+    if isinstance(part, str):
+        return not any("\ud800" <= one <= "\udfff" for one in part)
+    return isinstance(part, int) and -(2**63) <= part < 2**63
 
 
 def _one_sided(

@@ -105,9 +105,9 @@ class Live {
   }
 }
 
-function browse(kinds) {
-  const now = JSON.stringify(kinds);
-  if (!run || !kinds.length || now === browsed) return;
+function browse(kinds, stamp) {
+  const now = JSON.stringify([kinds, stamp]);
+  if (!run || !kinds.length || (now === browsed && !browser?.failed)) return;
   browsed = now;
   byId("duels").hidden = false;
   byId("to-duels").hidden = false;
@@ -127,6 +127,13 @@ let saidPhase = "";
 events.addEventListener("shown", (event) => {
   const news = JSON.parse(event.data);
   byId("lost").hidden = true;
+  if (news.trouble) { // what was shown before stays
+    byId("state").parentElement.hidden = false;
+    byId("state").textContent = byId("said").textContent = news.trouble;
+    byId("dot").classList.remove("on");
+    return;
+  }
+  byId("state").parentElement.hidden = !news.state;
   byId("state").textContent = news.state;
   byId("subtitle").textContent = news.subtitle;
   byId("dot").classList.toggle("on", news.going);
@@ -136,7 +143,7 @@ events.addEventListener("shown", (event) => {
   if (phase !== saidPhase) byId("said").textContent = news.state;
   saidPhase = phase;
   if (news.contents.length) place(news.contents, news.changed);
-  browse(news.kinds);
+  browse(news.kinds, news.rows);
 });
 events.addEventListener("error", () => {
   byId("lost").hidden = false;

@@ -14,9 +14,18 @@ const KINDS = {
 const EMPTY = { member: "", against: "", outcome: "", judged: "", pair: "", domain: "",
                 iteration: "", texts: "", least: "", most: "", words: "", order: "run" };
 
+/** [kind, id] in the page's address; empty where it names no row. */
+function linked() {
+  try {
+    return decodeURIComponent(location.hash).match(/^#(\w+)\/(.+)$/s)?.slice(1) ?? ["", ""];
+  } catch {
+    return ["", ""]; // a broken %-sequence that somebody sent
+  }
+}
+
 export function mount(root, source) {
   const browser = new Browser(root, source);
-  browser.start();
+  browser.started = browser.start();
   return browser;
 }
 
@@ -26,11 +35,16 @@ class Browser {
     this.source = source;
     this.kind = source.kinds[0].kind;
     this.wanted = { ...EMPTY };
+    this.failed = false; // whether the last reading of rows failed
+    this.table = null;
     this.rows = [];
-    this.found = null; // rows that have the words, or null for all
     this.page = 0;
     this.open = null;
-    this.asked = 0; // counts searches and details: an answer that comes late is not shown
+    // Each counts what was asked of its kind: an answer that a later one has overtaken is not shown.
+    this.loads = 0;
+    this.choices = 0;
+    this.openings = 0;
+    this.searched = { of: null, words: "", rows: null }; // the last search, of one table
     this.state = element("p", { class: "small", role: "status", "aria-live": "polite" });
     this.form = element("form", { class: "filters", role: "search", "aria-label": "Choose duels",
                                   onsubmit: (event) => event.preventDefault() });
@@ -48,43 +62,57 @@ class Browser {
     this.panes = element("div", { class: "panes" },
       element("div", { class: "found" }, this.list, this.pager), this.detail);
     this.root.replaceChildren(this.form, this.state, this.panes);
+    const [kind, id] = linked();
+    if (this.source.kinds.some((one) => one.kind === kind)) this.kind = kind;
     await this.load();
-    const linked = decodeURIComponent(location.hash).match(/^#(\w+)\/(.+)$/);
-    if (linked && this.source.kinds.some((one) => one.kind === linked[1])) {
-      if (linked[1] !== this.kind) {
-        this.kind = linked[1];
-        await this.load();
-      }
-      const row = this.table?.columns.id.indexOf(linked[2]) ?? -1;
-      if (row >= 0) await this.show(row);
+    if (this.table === null || id === "" || this.kind !== kind) return;
+    const row = this.table.columns.id.indexOf(id);
+    if (row >= 0) await this.show(row);
+    else this.state.textContent += `. None of them has the id of the address, ${visible(id)}`;
+  }
+
+  /** The rows of the kind; null where they cannot be had, or others were asked for meanwhile. */
+  async read() {
+    const mine = ++this.loads;
+    try {
+      const table = new Table(await this.source.facts(this.kind));
+      if (mine !== this.loads) return null;
+      this.failed = false;
+      return table;
+    } catch (error) {
+      if (mine !== this.loads) return null;
+      this.failed = true;
+      this.state.textContent = `Nothing can be shown: ${visible(error.message)}`;
+      return null;
     }
   }
 
   /** Read the rows of the kind, and lay out the filters that make sense for it. */
   async load() {
     this.state.textContent = "Reading\u2026";
-    try {
-      this.table = new Table(await this.source.facts(this.kind));
-    } catch (error) {
-      this.state.textContent = `Nothing can be shown: ${error.message}`;
-      return;
-    }
+    const table = await this.read();
+    if (table === null) return;
+    this.table = table;
     this.layOut();
     await this.apply();
   }
 
-  /** New rows came: the filters, the page and what is open stay. */
+  /** Other rows came: the filters, the page and what is open stay. */
   async refresh() {
-    const id = this.open === null ? null : this.table.get("id", this.open);
-    const place = document.activeElement;
-    this.table = new Table(await this.source.facts(this.kind));
-    if (!this.form.contains(place)) this.layOut();
-    await this.apply(this.page);
-    if (id !== null) {
-      const row = this.table.columns.id.indexOf(id);
+    await this.started; // what the address names is opened first
+    const table = await this.read();
+    if (table === null) return;
+    const before = this.table;
+    const opened = this.open;
+    this.table = table;
+    if (before === null || !this.form.contains(document.activeElement)) this.layOut();
+    if (opened !== null) {
+      const row = table.columns.id.indexOf(before.get("id", opened));
       this.open = row < 0 ? null : row;
-      this.markOpen();
+      const changed = row >= 0 && !before.sameRow(opened, table, row);
+      if (changed) await this.show(row, false);
     }
+    await this.apply(this.page);
   }
 
   layOut() {
@@ -160,7 +188,6 @@ class Browser {
     if (name === "kind") {
       this.kind = value;
       this.wanted = { ...EMPTY };
-      this.found = null;
       this.close(false);
       await this.load();
       this.root.querySelector("#duels-kind")?.focus();
@@ -172,30 +199,41 @@ class Browser {
 
   async reset() {
     this.wanted = { ...EMPTY };
-    this.found = null;
     this.layOut();
     await this.apply();
   }
 
-  async apply(page = 0) {
-    const mine = ++this.asked;
-    if (!this.wanted.words) {
-      this.found = null;
-    } else {
-      this.state.textContent = "Searching\u2026";
-      const say = (part) => {
-        if (mine === this.asked) this.state.textContent = `Searching\u2026 ${part}`;
-      };
-      try {
-        const found = await this.source.search(this.kind, this.wanted.words, this.table, say);
-        if (mine !== this.asked) return;
-        this.found = found;
-      } catch (error) {
-        if (mine === this.asked) this.state.textContent = `The search failed: ${error.message}`;
-        return;
-      }
+  /** Rows of the table that have the words, or null for all; one search serves every filter. */
+  async search(table, words, mine) {
+    if (!words) return null;
+    const last = this.searched;
+    if (last.of === table && last.words === words) return last.rows;
+    this.state.textContent = "Searching\u2026";
+    const rows = this.source.search(table.kind, words, table, (part) => {
+      if (mine === this.choices) this.state.textContent = `Searching\u2026 ${part}`;
+    });
+    this.searched = { of: table, words, rows };
+    try {
+      return await rows;
+    } catch (error) {
+      if (this.searched.rows === rows) this.searched = { of: null, words: "", rows: null };
+      throw error;
     }
-    this.rows = select(this.table, this.wanted, this.found);
+  }
+
+  async apply(page = 0) {
+    const mine = ++this.choices;
+    const table = this.table;
+    if (table === null) return;
+    let found;
+    try {
+      found = await this.search(table, this.wanted.words, mine);
+    } catch (error) {
+      if (mine === this.choices) this.state.textContent = `The search failed: ${visible(error.message)}`;
+      return;
+    }
+    if (mine !== this.choices || table !== this.table) return;
+    this.rows = select(table, this.wanted, found);
     if (this.wanted.texts) this.rows = this.rows.filter((row) => this.source.has(row));
     this.page = Math.min(page, this.lastPage());
     this.say();
@@ -208,7 +246,7 @@ class Browser {
 
   say() {
     const { rows, total } = this.table;
-    const [many, one] = KINDS[this.kind];
+    const [many, one] = KINDS[this.table.kind];
     const of = `${number(rows)} ${rows === 1 ? one : many}`;
     let text = this.rows.length === rows ? of : `${number(this.rows.length)} of ${of}`;
     if (rows < total) text += `, the last of ${number(total)}; ${this.source.missing}`;
@@ -219,6 +257,8 @@ class Browser {
   layRows() {
     const first = this.page * PAGE;
     const shown = this.rows.slice(first, first + PAGE);
+    const focused = this.list.contains(document.activeElement)
+      ? document.activeElement.dataset.id : undefined;
     this.list.replaceChildren(...shown.map((row, place) => this.line(row, place === 0)));
     if (!shown.length) {
       this.list.append(element("li", { class: "muted none" }, "Nothing fits all of these."));
@@ -232,6 +272,10 @@ class Browser {
       turn("Later", this.page + 1, this.page >= this.lastPage()));
     this.pager.hidden = this.lastPage() === 0;
     this.markOpen();
+    if (focused !== undefined) {
+      const buttons = [...this.list.querySelectorAll("button")];
+      this.focusOn(buttons.find((one) => one.dataset.id === focused) ?? buttons[0], buttons);
+    }
   }
 
   turn(page) {
@@ -248,7 +292,7 @@ class Browser {
     const who = [side("left")];
     if (table.get("right", row)) who.push(" \u2013 ", side("right"));
     return element("li", {}, element("button", { type: "button", "data-row": row,
-      tabindex: first ? 0 : -1, onclick: () => this.show(row) },
+      "data-id": table.get("id", row), tabindex: first ? 0 : -1, onclick: () => this.show(row) },
       element("span", { class: "who" }, who),
       element("span", { class: "facts" }, this.facts(row)),
       element("span", { class: "head", dir: "auto" }, visible(table.get("head", row)))));
@@ -294,32 +338,35 @@ class Browser {
     button?.focus();
   }
 
-  async show(row) {
-    const mine = ++this.asked;
+  /** Show a row in full; without `moves` where it was shown before, and focus and place stay. */
+  async show(row, moves = true) {
+    const mine = ++this.openings;
+    const table = this.table;
     this.open = row;
     this.markOpen();
-    const id = this.table.get("id", row);
+    const id = table.get("id", row);
     let parts;
     try {
-      const detail = await this.source.detail(this.kind, row, this.table);
-      if (mine !== this.asked) return;
-      parts = article(this.table, row, detail, this.source.missing);
+      const detail = await this.source.detail(table.kind, row, table);
+      if (mine !== this.openings) return;
+      parts = article(table, row, detail, this.source.missing);
     } catch (error) {
-      if (mine !== this.asked) return;
-      parts = [element("p", { class: "notice" }, error.message)];
+      if (mine !== this.openings) return;
+      parts = [element("p", { class: "notice" }, visible(error.message))];
     }
-    const domain = this.table.get("domain", row);
-    const where = `iteration ${this.table.get("iteration", row)}${domain ? `, ${visible(domain)}` : ""}`;
+    const domain = table.get("domain", row);
+    const where = `iteration ${table.get("iteration", row)}${domain ? `, ${visible(domain)}` : ""}`;
     this.detail.hidden = false;
     this.panes.classList.add("opened");
     this.detail.replaceChildren(
       element("div", { class: "bar" },
-        element("h4", {}, named(this.table.get("left", row)),
-          this.table.get("right", row) ? " against " : "", named(this.table.get("right", row)),
+        element("h4", {}, named(table.get("left", row)),
+          table.get("right", row) ? " against " : "", named(table.get("right", row)),
           element("span", { class: "muted" }, `, ${where}`)),
         element("button", { type: "button", onclick: () => this.close() }, "Close")),
       ...parts, element("p", { class: "small muted" }, "id: ", element("code", {}, visible(id))));
-    history.replaceState(null, "", `#${this.kind}/${encodeURIComponent(id)}`);
+    if (!moves) return;
+    history.replaceState(null, "", `#${table.kind}/${encodeURIComponent(id)}`);
     this.detail.focus({ preventScroll: !this.isNarrow() });
     if (this.isNarrow()) this.detail.scrollIntoView();
     else this.detail.scrollTop = 0;
@@ -339,7 +386,7 @@ class Browser {
   close(refocus = true) {
     const row = this.open;
     this.open = null;
-    this.asked += 1;
+    this.openings += 1;
     this.detail.hidden = true;
     this.panes.classList.remove("opened");
     this.markOpen();

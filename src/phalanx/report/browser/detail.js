@@ -24,12 +24,13 @@ export function words(of, name) {
 export function article(table, row, detail, missing) {
   const parts = [];
   for (const [role, text] of detail.history ?? []) {
-    parts.push(element("h5", {}, `Earlier turn: ${role}`), textBlock(`Turn of the ${role}`, text, missing));
+    parts.push(element("h5", {}, `Earlier turn: ${visible(role)}`),
+               textBlock(`Turn of the ${visible(role)}`, text, missing));
   }
   parts.push(element("h5", {}, "Instruction"), textBlock("Instruction", detail.instruction, missing));
   if (detail.answer) {
     parts.push(element("p", { class: "small muted" }, "Reference answer, which no member saw: ",
-                       element("bdi", {}, whole(detail.answer))));
+                       element("bdi", {}, visible(whole(detail.answer)))));
   }
   const winner = table.get("winner", row);
   const sides = detail.sides.map((side, place) => sideOf(side, place, winner, detail, missing));
@@ -39,7 +40,7 @@ export function article(table, row, detail, missing) {
   for (const one of detail.people ?? []) {
     const choice = { left: detail.sides[0]?.name, right: detail.sides[1]?.name }[one.verdict];
     parts.push(element("p", { class: "small" }, named(one.person), ", a person: ",
-                       choice ? named(choice) : one.verdict, one.note ? `: ${visible(one.note)}` : ""));
+                       choice ? named(choice) : visible(one.verdict), one.note ? `: ${visible(one.note)}` : ""));
   }
   return parts;
 }

@@ -16,6 +16,7 @@ class Embedded {
     this.size = Number(root.dataset.size);
     this.stride = Number(root.dataset.stride); // of how many rows one has texts here
     this.first = (this.kinds[0].count - 1) % this.stride;
+    this.texted = Number(root.dataset.texts); // rows with texts
     this.parts = [...document.querySelectorAll("script.duel-texts")];
     this.texts = new Map();
   }
@@ -39,12 +40,12 @@ class Embedded {
   /** Whether this file has the texts of a row. */
   has(row) {
     const place = (row - this.first) / this.stride;
-    return Number.isInteger(place) && place < this.parts.length * this.size;
+    return Number.isInteger(place) && place >= 0 && place < this.texted;
   }
 
   /** Whether texts are left out at all. */
   get partial() {
-    return this.stride > 1;
+    return this.texted < this.kinds[0].count;
   }
 
   async search(kind, words, table, say) {

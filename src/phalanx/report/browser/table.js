@@ -16,6 +16,12 @@ export class Table {
     return Array.isArray(values) ? values[row] : values.names[values.at[row]];
   }
 
+  /** Whether a row says the same as that row of another table. */
+  sameRow(row, other, place) {
+    return Object.keys(this.columns).every((column) =>
+      this.get(column, row) === other.get(column, place));
+  }
+
   /** The different values of a column that is made of names. */
   names(column) {
     return this.columns[column].names.filter((name) => name !== "").sort();

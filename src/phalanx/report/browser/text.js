@@ -4,10 +4,11 @@ const LONG = 8000; // characters of a text that are shown at once
 const HEAD = 6000;
 const TAIL = 1000;
 
-// Controls, marks that turn the direction of what follows, and halves of broken surrogate pairs.
+// Controls, marks that turn the direction of what follows, separators and tags that nobody sees, and
+// halves of broken surrogate pairs. Joiners stay: emoji and whole scripts are written with them.
 // eslint-disable-next-line no-control-regex
-const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u202a-\u202e\u2066-\u2069]|\p{Surrogate}/gu;
+const UNSEEN = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200b\\u200e\\u200f" +
+  "\\u2028-\\u202e\\u2060-\\u2069\\ufeff\\u{e0000}-\\u{e007f}]|\\p{Surrogate}", "gu");
 
 /** The text with everything that cannot be seen, or that would turn other text, made visible. */
 export function visible(text) {
@@ -65,14 +66,22 @@ export function textBlock(label, text, missing) {
     block.append(visible(text));
     return block;
   }
-  const hidden = numCharacters(text.slice(HEAD, -TAIL));
-  const whole = element("button", { type: "button", onclick: () => {
+  const head = uncut(text, HEAD);
+  const tail = uncut(text, text.length - TAIL);
+  const hidden = numCharacters(text.slice(head, tail));
+  const all = element("button", { type: "button", onclick: () => {
     block.replaceChildren(visible(text));
     block.focus();
   } }, `Show all ${number(numCharacters(text))} characters`);
-  block.append(visible(text.slice(0, HEAD)), mark(`${number(hidden)} characters are not shown`),
-               visible(text.slice(-TAIL)));
-  return element("div", {}, block, whole);
+  block.append(visible(text.slice(0, head)), mark(`${number(hidden)} characters are not shown`),
+               visible(text.slice(tail)));
+  return element("div", {}, block, all);
+}
+
+/** A place to cut at that is not inside a pair of halves of one character. */
+function uncut(text, at) {
+  const code = text.charCodeAt(at);
+  return code >= 0xdc00 && code <= 0xdfff ? at + 1 : at;
 }
 
 function mark(sentence) {
