@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from phalanx import pool
 from phalanx.collective import alarms
-from phalanx.collective.alarms import Course, Fired, Place
+from phalanx.collective.alarms import FACT, Course, Fired, Place
 from phalanx.collective.gaps import above, advice, too_many, unreadable_limit
 from phalanx.collective.judging import why_unread
 from phalanx.collective.reputation import initial_standing
@@ -35,8 +35,8 @@ from phalanx.types import (
     TrainResult,
 )
 
-FACT = "guards"
-"""Fact of the ledger: what fired, with what was done about it."""
+_ALONE = ("rubric", "expected", "likelihood", "additive")
+"""Protocols that see each response alone: their judgments cannot flip, and count for nothing."""
 EVENT = "guard"
 """Kind of the ledger's event for what fired."""
 
@@ -150,9 +150,11 @@ class Guards:
         return done or self._ledger.count("states", "iteration > ?", (number,)) > 0
 
     def _flips(self, number: int) -> tuple[int, int]:
+        alone = ", ".join(f"'{protocol}'" for protocol in _ALONE)
         row = self._ledger.query(
             "SELECT coalesce(sum(flipped), 0) AS flipped, count(*) AS readable FROM judgments "
-            "WHERE iteration = ? AND score_left IS NOT NULL AND score_right IS NOT NULL",
+            "WHERE iteration = ? AND score_left IS NOT NULL AND score_right IS NOT NULL "
+            f"AND protocol NOT IN ({alone})",
             (number,),
         )[0]
         return row["flipped"], row["readable"]

@@ -20,6 +20,8 @@ DISTANCES = ("kl/chosen", "kl")
 """Signals of a training that say how far the member is from its reference, nats a token."""
 Place = tuple[str, int, str]
 """Rule, iteration, where in it."""
+FACT = "guards"
+"""Fact of a run's ledger: what fired, with what was done about it (:func:`as_json`)."""
 _OPTIONAL = ("max_flips", "length_drift", "hacking", "max_kl")
 
 
@@ -167,6 +169,26 @@ def not_finite(member: str, says: str) -> Fired:
         "look at these examples, or lower the learning rate (with another --out)",
         "guard.action.finite_loss=skip",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The guards of a run in words, and what fired, each with what was done about it."""
+
+    words: str
+    fired: tuple[tuple[Fired, str], ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        return [f"guard {one.rule} {_DID[did]} in {one.sentence}" for one, did in self.fired]
+
+
+_DID = {
+    "warn": "fired",
+    "pause": "paused the run",
+    "stop": "stopped the run",
+    "skip": "skipped a training",
+}
 
 
 def as_json(fired: Sequence[tuple[Fired, str]]) -> str:

@@ -17,6 +17,7 @@ from phalanx.config.keys import Path, dotted
 from phalanx.config.machine import count_gpus
 from phalanx.config.mixing import BEST_OF, MAJORITY, RESERVED, TOGETHER
 from phalanx.config.rules_devices import check_devices
+from phalanx.config.rules_guarding import check_guards
 from phalanx.config.rules_losses import check_loss
 from phalanx.config.rules_methods import check_methods
 from phalanx.config.rules_moaa import (
@@ -93,7 +94,7 @@ def check(
             check_tasks(config, purpose),
             check_devices(config, machine, here=gpus is None),
             check_sharing(config, complete),
-            check_tracking(config) if purpose == "run" else (),
+            chain(check_guards(config), check_tracking(config)) if purpose == "run" else (),
         )
     )
 

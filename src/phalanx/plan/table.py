@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.collective.alarms import in_words
 from phalanx.config.uses import USES
 from phalanx.plan.make import Plan
 from phalanx.plan.rounds import VERDICT_TOKENS
@@ -24,7 +25,7 @@ def render(plan: Plan) -> RenderableType:
         parts += [Text(f"Note: {plan.assumed}."), Text("")]
     tables = stage_tables(plan) if plan.work is None else [_counts(plan, plan.work)]
     parts += [_who(plan), Text(""), *tables, Text(""), where(plan), *behind(plan)]
-    parts += [Text(""), _time(plan)]
+    parts += [Text(""), _time(plan), Text(f"Guards: {in_words(plan.config)}.")]
     if plan.notes:
         parts += [Text(""), Text("Worth knowing")]
         parts += [Text(f"- {note}") for note in plan.notes]

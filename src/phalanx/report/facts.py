@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from phalanx.collective.alarms import FACT, Guarded, from_json, in_words
 from phalanx.config.mixing import MIXTURE
 from phalanx.config.schema import Config
 from phalanx.config.stored import readable
-from phalanx.ledger import Ledger
 from phalanx.errors import LedgerError
+from phalanx.ledger import Ledger
 from phalanx.ledger.holding import holder
 from phalanx.report.accounting import accounting, encounters, reputations
 from phalanx.report.commands import EVAL, found_in, is_command, joined_phases, joined_times
@@ -54,9 +55,9 @@ def gather(ledger: Ledger, *, tables: bool = True) -> RunFacts:
     process = holder(ledger.folder)
     ledger.query("BEGIN")  # a read transaction: the run may go on writing meanwhile
     try:
-        config = readable(ledger.get("config"), ledger.folder)
         if ledger.get("method") is None:
             raise LedgerError(f"no run has begun in {ledger.folder}: nothing is recorded there")
+        config = readable(ledger.get("config"), ledger.folder)
         facts = _gather(ledger, config, tables, process)
         return _of_command(ledger, facts, config, tables) if is_command(facts.method) else facts
     finally:
@@ -119,6 +120,9 @@ def _gather(ledger: Ledger, config: Config, tables: bool, process: int | None) -
         overlaps=read_stored(ledger.get("contamination")),
         one_verdicts=one_verdicts(ledger),
         people=people(ledger, seed),
+        guards=None
+        if is_command(method)
+        else Guarded(in_words(config), tuple(from_json(ledger.get(FACT)))),
     )
 
 

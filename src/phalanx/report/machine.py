@@ -5,6 +5,7 @@ Keys are added, never renamed or taken away; ``docs/terminal.md`` lists them.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, NamedTuple
 
 from phalanx.report.health import signs
@@ -79,6 +80,7 @@ def status_object(facts: RunFacts) -> dict[str, Any]:
         "tokens_in": sum(one.tokens_in for one in facts.spending),
         "tokens_out": sum(one.tokens_out for one in facts.spending),
         "money": sum(one.money for one in facts.endpoints),
+        "guards": _guards(facts),
         "warnings": [
             {
                 "rule": sign.name, "where": sign.where, "says": sign.says, "value": sign.value,
@@ -91,3 +93,17 @@ def status_object(facts: RunFacts) -> dict[str, Any]:
             for event in facts.pace.events
         ],
     }  # fmt: skip
+
+
+def _guards(facts: RunFacts) -> dict[str, Any] | None:
+    if facts.guards is None:
+        return None
+    fired = [
+        {
+            "rule": one.rule, "action": action, "iteration": one.iteration, "where": one.where,
+            "value": one.value if isfinite(one.value) else None, "limit": one.limit,
+            "says": one.says, "advice": one.advice, "setting": one.setting,
+        }
+        for one, action in facts.guards.fired
+    ]  # fmt: skip
+    return {"set": facts.guards.words, "fired": fired}

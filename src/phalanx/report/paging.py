@@ -159,6 +159,7 @@ def _progress(facts: RunFacts) -> dict[str, Any]:
     lines = [working_line(facts), left_line(facts)]
     if facts.progress.finished:
         lines = [f"Finished {facts.progress.finished[:19].replace('T', ' ')} UTC"]
+    lines += [f"Guards: {facts.guards.words}"] if facts.guards else []
     return {
         "over": over,
         "progress_lines": [line for line in lines if line],

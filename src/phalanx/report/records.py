@@ -12,6 +12,7 @@ from phalanx.statistics import Interval
 from phalanx.statistics.paired import ALPHA
 
 if TYPE_CHECKING:
+    from phalanx.collective.alarms import Guarded
     from phalanx.collective.designs import Found
     from phalanx.report.games import Contest
     from phalanx.report.judged_facts import Tested
@@ -483,6 +484,8 @@ class RunFacts:
     spending: tuple[Spending, ...] = ()
     people: People | None = None
     """What people said of duels; None where nobody did."""
+    guards: Guarded | None = None
+    """None for the work of a command, which has none."""
 
     @property
     def sectioned(self) -> bool:

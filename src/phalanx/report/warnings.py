@@ -25,9 +25,10 @@ def one_verdicts(ledger: Ledger) -> tuple[OneVerdict, ...]:
 
 
 def warnings(facts: RunFacts) -> list[str]:
-    """One sentence for each subject that was mostly not read, for those who answer together where
-    most of their verdicts were not, and for each judge of one verdict."""
+    """One sentence for each subject that was mostly not read, for each guard that fired, for those
+    who answer together where most of their verdicts were not, and for each judge of one verdict."""
     found = _unread(facts.measured) if facts.measured else []
+    found += [f"Warning: {line}." for line in facts.guards.sentences] if facts.guards else []
     return [*found, *_unvoted(facts)] + [
         f"Warning: {one.judge} said {one.label} to all {one.count:,} answers of {one.task} that it "
         "judged. Such a judge measures nothing: name others in evaluate.judges."

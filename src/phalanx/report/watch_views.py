@@ -26,6 +26,11 @@ def pace_parts(facts: RunFacts) -> Iterator[RenderableType]:
     for line in (working_line(facts), left_line(facts)):
         if line:
             yield Text(line)
+    if facts.guards:
+        yield Text(f"Guards: {facts.guards.words}", overflow="fold")
+        yield from (
+            Text(f"! {line}", style="yellow", overflow="fold") for line in facts.guards.sentences
+        )
     yield from _signs(facts)
     if facts.pace.events:
         yield Text(f"Last event: {event_line(facts.pace.events[-1])}", overflow="fold")
