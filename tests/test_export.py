@@ -211,7 +211,8 @@ def test_an_empty_export_says_why_and_writes_nothing(ledger, tmp_path):
 
 
 def test_what_was_there_is_replaced_whole_or_kept(ledger, tmp_path, monkeypatch):
-    out = tmp_path / "p.jsonl"
+    monkeypatch.chdir(tmp_path)
+    out = Path("p.jsonl")
     out.write_text("old", encoding="utf-8")
 
     def dies(path: Path, rows, columns) -> int:
@@ -224,7 +225,7 @@ def test_what_was_there_is_replaced_whole_or_kept(ledger, tmp_path, monkeypatch)
             export(ledger, "preferences", out=out)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("p.jsonl", "old")]
     assert export(ledger, "preferences", out=out) == len(lines(out))
-    folder = tmp_path / "set"
+    folder = Path("set")
     for iteration in (1, 2):
         export(ledger, "preferences", out=folder, format="datasets", iteration=iteration)
     import datasets
@@ -249,8 +250,9 @@ def test_places_that_would_lose_something_are_refused(ledger, tmp_path):
         update={"source": str(tmp_path / "prompts.jsonl")})})  # fmt: skip
     with fixture_run.start(tmp_path / "run", settings) as started:
         fixture_run.play(started, settings, 1, learn=False)
-        for way in ("prompts.jsonl", "run/../prompts.jsonl"):
-            with pytest.raises(ConfigError, match=r"the run reads .*prompts.jsonl, so nothing is"):
+        (tmp_path / "link").symlink_to(tmp_path / "prompts.jsonl")
+        for way in ("prompts.jsonl", "run/../prompts.jsonl", "link"):
+            with pytest.raises(ConfigError, match=r"the run reads .*, so nothing is written there"):
                 export(started, "prompts", out=tmp_path / way)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is a file"):

@@ -255,16 +255,19 @@ def _check_place(ledger: Ledger, out: Path, format: str) -> None:
 
 
 def refuse_input(ledger: Ledger, out: Path) -> None:
-    """Raise ConfigError where ``out`` is a file that the run's configuration names."""
+    """Raise ConfigError where ``out`` is a file that the run's configuration names, or is in a
+    folder that it names."""
 
     def refuse(text: str) -> str:
-        if out.is_file() and Path(text).is_file() and out.samefile(text):
+        place = Path(text).resolve()
+        if text and place.exists() and out.resolve().is_relative_to(place):
             raise ConfigError(
                 f"the run reads {out}, so nothing is written there; name another file"
             )
         return text
 
-    map_paths(json.loads(ledger.get("config") or "{}"), refuse)
+    if out.is_file():
+        map_paths(json.loads(ledger.get("config") or "{}"), refuse)
 
 
 def _write_jsonl(path: Path, rows: Iterator[dict[str, Any]], columns: dict[str, Any]) -> int:

@@ -36,6 +36,15 @@ def test_export_writes_a_folder_for_a_tool(run, tmp_path):
     assert "Wrote 4 prompts" in said
 
 
+def test_rows_are_alone_in_a_pipe(run):
+    words = ["export", str(run), "prompts", "--conversational", "--out", "/dev/stdout"]
+    done = subprocess.run(
+        [sys.executable, "-m", "phalanx.cli", *words], capture_output=True, text=True, check=True
+    )
+    assert len([json.loads(line) for line in done.stdout.splitlines()]) == 4
+    assert "Wrote 4 prompts to /dev/stdout" in done.stderr
+
+
 def test_export_writes_weights_and_adapters(run, tmp_path):
     phalanx("export", str(run), "adapter", "--member", "ada", "--out", str(tmp_path / "ada"))
     assert sorted(path.name for path in (tmp_path / "ada").iterdir()) == [

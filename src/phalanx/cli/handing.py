@@ -128,7 +128,9 @@ def _export_rows(
         iteration=iteration,
         builder=builder,
     )
-    _say(f"Wrote {count} {what} to {path}")
+    # Where the rows go to a screen or a pipe they are alone there.
+    tell = _say if path.is_file() or path.is_dir() else _note
+    tell(f"Wrote {count} {what} to {path}")
 
 
 def _export_weights(
