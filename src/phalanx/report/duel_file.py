@@ -15,7 +15,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -130,31 +130,41 @@ def _block(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _fitting(ledger: Ledger, kind: Kind, ids: Sequence[str], room: int) -> tuple[int, int]:
-    """(length at which texts are cut, of how many rows one has texts), by a sample of the rows."""
+def _sizes(ledger: Ledger, kind: Kind, ids: Sequence[str]) -> Callable[[int], float]:
+    """How many bytes the texts of all rows take, by the length at which they are cut; by a sample
+    of the rows, read once."""
     step = max(1, len(ids) // _SAMPLE)
     taken = list(ids[::step])
     found = details(ledger, kind, taken)
-    room = int(room * _SAFETY) if step > 1 else room
-    needed: dict[int, float] = {}
-    for cap in _CAPS:
+
+    @cache
+    def size_at(cap: int) -> float:
         size = sum(
             len(_block(_json([found[one] for one in taken[at : at + _PART]], cap))) + _FRAME
             for at in range(0, len(taken), _PART)
         )
-        needed[cap] = size * len(ids) / len(taken)
-        if needed[cap] <= room:
+        return size * len(ids) / len(taken) / (_SAFETY if step > 1 else 1)
+
+    return size_at
+
+
+def _fitting(size_at: Callable[[int], float], room: float) -> tuple[int, int]:
+    """(length at which texts are cut, of how many rows one has texts)."""
+    for cap in _CAPS:
+        if size_at(cap) <= room:
             return cap, 1
-    stride = math.ceil(needed[_CAPS[-1]] / max(1, room))
-    return next((cap for cap, size in needed.items() if size / stride <= room), _CAPS[-1]), stride
+    stride = math.ceil(size_at(_CAPS[-1]) / max(1, room))
+    return next((cap for cap in _CAPS if size_at(cap) / stride <= room), _CAPS[-1]), stride
 
 
 def _texts(ledger: Ledger, kind: Kind, ids: Sequence[str], room: int) -> tuple[list[str], int, int]:
     """(packed texts, length at which they are cut, of how many rows one has them); no texts where
     not even one row's would fit."""
-    hoped = float(room)
+    if room <= 0 or not ids:
+        return [], _CAPS[-1], 1
+    size_at, hoped = _sizes(ledger, kind, ids), float(room)
     while True:
-        cap, stride = _fitting(ledger, kind, ids, int(hoped)) if ids else (_CAPS[0], 1)
+        cap, stride = _fitting(size_at, hoped)
         if stride > len(ids):
             return [], cap, 1
         # Counted from the end, so that the newest row has its texts.
