@@ -62,6 +62,8 @@ def test_every_row_and_file_comes_back(ending, made, tmp_path):
     assert opened.missing_bases == ()
     assert packed.manifest.left_out == ["servers"]
     assert not list(opened.folder.rglob("*.log"))
+    again = pack(made / "run", tmp_path / f"y.{ending}")
+    assert again.path.read_bytes() == packed.path.read_bytes(), "it tells when or where it was made"
 
 
 def test_a_run_goes_on_at_its_new_place_without_the_old_one(made, tmp_path):

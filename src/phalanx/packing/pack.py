@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import sqlite3
 import tarfile
@@ -37,7 +39,7 @@ from phalanx.placing import placed
 from phalanx.pool import SCRIPT
 from phalanx.version import __version__
 
-ENDINGS = {".tar.gz": "w:gz", ".tar.xz": "w:xz"}
+ENDINGS = (".tar.gz", ".tar.xz")
 DEFAULT_ENDING = ".phalanx.tar.gz"
 _BLOCK = 1 << 20
 
@@ -64,8 +66,7 @@ def pack(folder: Path | str, out: Path | str | None = None, *, weights: bool = T
     """
     folder = Path(folder)
     target = Path(out) if out else Path(f"{folder.resolve().name}{DEFAULT_ENDING}")
-    mode = next((mode for end, mode in ENDINGS.items() if target.name.endswith(end)), None)
-    if mode is None:
+    if not target.name.endswith(ENDINGS):
         raise ConfigError(f"{target}: an archive ends in {' or '.join(ENDINGS)}")
     if target.exists():
         raise ConfigError(f"{target} exists; remove it, or choose another name with --out")
@@ -75,7 +76,7 @@ def pack(folder: Path | str, out: Path | str | None = None, *, weights: bool = T
             files, manifest = _gather(ledger, folder, Path(scratch), weights)
             try:
                 with placed(target) as path:
-                    _write(path, mode, files, manifest)
+                    _write(path, files, manifest, xz=target.name.endswith(".xz"))
             except OSError as error:
                 what = f"{target} could not be made: {error}"
                 raise ConfigError(f"{what}; choose another place with --out") from None
@@ -274,9 +275,14 @@ class _Told:
         return block
 
 
-def _write(path: Path, mode: str, files: Mapping[str, Path], manifest: Manifest) -> None:
+def _write(path: Path, files: Mapping[str, Path], manifest: Manifest, *, xz: bool) -> None:
+    """The same run gives the same bytes: no name, no time of this machine."""
     head = json.dumps(manifest.model_dump(), indent=1, ensure_ascii=False).encode()
-    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+    with (
+        path.open("wb") as raw,
+        lzma.open(raw, "wb") if xz else gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,  # type: ignore[arg-type]
+    ):
         archive.addfile(_entry(MANIFEST, len(head)), io.BytesIO(head))
         for name, source in files.items():
             known = manifest.files[name]
