@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,7 @@ class VllmEngine:
         self._ours: dict[BaseKey, dict[str, None]] = {}
         self._checked: set[BaseKey] = set()
         self._work: ServedWork | None = None
+        self._lock = threading.RLock()  # texts may be streamed by several threads
 
     def plan(self, requests: Sequence[Request]) -> list[list[int]]:
         """Each request is a batch: the server makes its own. Members of one base stay together."""
@@ -169,17 +171,18 @@ class VllmEngine:
 
     def ready(self, key: BaseKey, should_stop: Callable[[], bool]) -> Server:
         """The server of a base: running, awake. Raises EngineError where it cannot be."""
-        server = self._servers.get(key)
-        if server is None:
-            server = self._connect(key) if self.settings.url else self._start(key, should_stop)
-        server.check_alive()
-        if server.asleep:
-            server.wake()
-        if server.process is None and key not in self._checked:
-            member = next(member for member in self.pool.members if member.base_key == key)
-            check_base(server, member, self.texts)
-            self._checked.add(key)
-        return server
+        with self._lock:
+            server = self._servers.get(key)
+            if server is None:
+                server = self._connect(key) if self.settings.url else self._start(key, should_stop)
+            server.check_alive()
+            if server.asleep:
+                server.wake()
+            if server.process is None and key not in self._checked:
+                member = next(member for member in self.pool.members if member.base_key == key)
+                check_base(server, member, self.texts)
+                self._checked.add(key)
+            return server
 
     def _start(self, key: BaseKey, should_stop: Callable[[], bool]) -> Server:
         if not self.keep_all:
@@ -205,6 +208,10 @@ class VllmEngine:
         Other versions of these members, and what was used longest ago where there is no room,
         are unloaded first.
         """
+        with self._lock:
+            return self._names(key, members)
+
+    def _names(self, key: BaseKey, members: Sequence[Member]) -> dict[Member, str]:
         server, ours = self._servers[key], self._ours[key]
         found = {member: served_name(member) or server.base_name for member in members}
         wanted = {name: m for m, name in found.items() if m.adapter is not None}

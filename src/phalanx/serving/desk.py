@@ -217,12 +217,28 @@ class Desk:
         if member.engine == "vllm" and not order.is_chat:
             return _failed("refused", f"{member.name} is served by vLLM, which is asked in "
                                       "conversations here; use chat completions")  # fmt: skip
+        if member.engine == "vllm":
+            return self._by_server(engine, order)
         with self._locks[member.engine] if member.engine in self._locks else ExitStack():
             response = engine.respond([request_of(order)])[0]
         written = _ended(written_from(response), order.stop)
         if order.echo and isinstance(order.prompt, str):
             written = replace(written, prompt_text=order.prompt)
         return _heard(written, order.hear)
+
+    def _by_server(self, engine: Any, order: Order) -> Written:
+        """By a vLLM server, which makes its own batches of what many threads ask for."""
+        shown: list[str] = []
+
+        def hear(piece: str) -> None:
+            if order.given_up():
+                raise Interrupted("nobody waits for this text any more")
+            if order.hear is not None and not order.stop:
+                shown.append(piece)
+                order.hear(piece, ())
+
+        written = written_from(engine.stream(request_of(order), hear))
+        return _heard(_ended(written, order.stop), order.hear, "".join(shown))
 
     def _together(
         self,
