@@ -134,14 +134,14 @@ def test_a_newer_form_and_a_newer_ledger_say_what_to_do(made, tmp_path):
         ("DROP TABLE labels", "has no labels"),
         ("UPDATE run SET value = 'no JSON' WHERE key = 'config'", "a configuration that is none"),
         ("UPDATE run SET value = x'ff' WHERE key = 'config'", "a configuration that is none"),
-        ("UPDATE run SET value = '{\"pol\": 1}' WHERE key = 'config'", "use that version"),
+        ("UPDATE run SET value = '{\"pool\": 1}' WHERE key = 'config'", "new: its configuration"),
         (
             f"UPDATE run SET value = '{'[' * 99_999}{']' * 99_999}' WHERE key = 'config'",
             "a configuration that is none",
         ),
         ("UPDATE members SET record = NULL", "a member that is none"),
         ("UPDATE members SET record = '[]'", "a member that is none"),
-        ("UPDATE members SET record = json_remove(record, '$.engine')", "a member that is none"),
+        ("UPDATE members SET record = json_remove(record, '$.name')", "a member that is none"),
         ("UPDATE members SET record = json_set(record, '$.base', 5)", "a member that is none"),
         (
             "UPDATE members SET record = json_set(record, '$.trust_remote_code', json('true'))",

@@ -359,3 +359,14 @@ def test_a_run_whose_folder_is_reached_by_a_link_goes_on(tmp_path):
         align(load(real / "rubric.yaml", [f"iterations={number}"]), folder)
     with Ledger(run_ledger_path(real)) as ledger:
         assert ledger.count("states") == 3
+
+
+def test_a_run_with_a_setting_of_another_version_is_looked_at_elsewhere(made, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(made / "run", run)
+    with closing(sqlite3.connect(run_ledger_path(run))) as db, db:
+        db.execute("UPDATE run SET value = json_set(value, '$.match.of_old', 3) "
+                   "WHERE key = 'config'")  # fmt: skip
+    folder = unpack(pack(run, tmp_path / "a.tar.gz").path, tmp_path / "new").folder
+    assert "of_old" not in (folder / "config.yaml").read_text()
+    assert command("report", folder, "--out", tmp_path / "r.html").returncode == 0

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from phalanx.config.loading import map_paths, to_yaml
-from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.identity import canonical_json, content_id
 from phalanx.ledger import FILE_NAME, Ledger, RunLock, run_ledger_path
@@ -105,7 +105,7 @@ def _gather(
     moves = _Moves(folder, weights, _bases(config))
     here = map_paths({**config, "output": ""}, moves.place)
     written = scratch / CONFIG
-    written.write_text(as_file(here), encoding="utf-8")
+    written.write_text(as_file(here, folder), encoding="utf-8")
     _copy_ledger(ledger, scratch / FILE_NAME, here, moves)
     if weights:
         moves.add_folder(folder / ADAPTERS, ADAPTERS)
@@ -209,20 +209,17 @@ def _left_out(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name not in known)
 
 
-def as_file(config: Mapping[str, Any]) -> str:
-    """The configuration as it stands beside the packed files: paths from its own place."""
+def as_file(config: Mapping[str, Any], where: Path) -> str:
+    """The configuration as it stands beside the packed files: paths from its own place.
+
+    Raises LedgerError, with ``where``, for one that this version cannot read.
+    """
 
     def beside(text: str) -> str:
         script = SCRIPT if text.startswith(SCRIPT) else ""
         return script + text.removeprefix(SCRIPT).removeprefix(RUN_PREFIX)
 
-    try:
-        return to_yaml(Config.model_validate(map_paths(dict(config), beside)))
-    except ValueError as error:
-        raise LedgerError(
-            f"the run was made by a version of phalanx whose configuration this one cannot read; "
-            f"use that version ({error})"
-        ) from None
+    return to_yaml(readable(json.dumps(map_paths(dict(config), beside)), where))
 
 
 def _copy_ledger(ledger: Ledger, copy: Path, config: Mapping[str, Any], moves: _Moves) -> None:

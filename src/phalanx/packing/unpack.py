@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from phalanx.config.loading import map_paths
+from phalanx.config.schema import Config
+from phalanx.config.stored import readable
 from phalanx.errors import ConfigError, LedgerError
 from phalanx.ledger import FILE_NAME, Ledger, run_ledger_path
 from phalanx.ledger.migrating import refuse_foreign
@@ -35,6 +37,7 @@ MAX_MANIFEST = 64 << 20
 """Bytes of the longest manifest, and of the longest single read: some hundred thousand files."""
 _BLOCK = 1 << 20
 _LEDGER = "the ledger in the archive"
+_NEEDED = {"name", "base", "adapter", "roles"}
 _OF_MEMBER = {one.name for one in fields(Member)}
 
 
@@ -70,7 +73,7 @@ def unpack(
             with placed(target, new=True) as scratch:
                 scratch.mkdir()
                 _extract(tar, manifest, scratch, archive)
-                _settle(scratch, bases)
+                _settle(scratch, target, bases)
     except (
         tarfile.TarError,
         EOFError,
@@ -209,7 +212,7 @@ def _extract_one(
         raise ConfigError(f"{archive} is damaged: {entry.name} is not what its manifest says")
 
 
-def _settle(folder: Path, bases: Mapping[str, str]) -> None:
+def _settle(folder: Path, target: Path, bases: Mapping[str, str]) -> None:
     """The ledger in ``folder`` becomes one of today's schema, with the bases of this machine.
 
     Its configuration is written out anew: what somebody reads is what is run.
@@ -223,10 +226,10 @@ def _settle(folder: Path, bases: Mapping[str, str]) -> None:
             if (state := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise LedgerError(f"{_LEDGER} is damaged: {state}")
             with db:
-                config = _change_places(db, folder, bases)
+                config = _change_places(db, folder, target, bases)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{FILE_NAME} in the archive is no ledger: {error}") from None
-    (folder / CONFIG).write_text(as_file(config), encoding="utf-8")
+    (folder / CONFIG).write_text(as_file(config, target), encoding="utf-8")
     with Ledger(path, writable=True):
         pass  # an older one is brought up to date
     for old in folder.glob(f"{FILE_NAME}.schema-*"):
@@ -235,7 +238,7 @@ def _settle(folder: Path, bases: Mapping[str, str]) -> None:
 
 
 def _change_places(
-    db: sqlite3.Connection, folder: Path, bases: Mapping[str, str]
+    db: sqlite3.Connection, folder: Path, target: Path, bases: Mapping[str, str]
 ) -> dict[str, Any]:
     """Put ``bases`` in their places; returns the configuration. What is in the run stays ``run:``.
 
@@ -255,12 +258,12 @@ def _change_places(
     if row is None:
         raise LedgerError(f"{_LEDGER} has no configuration")
     stored = _object(row[0], "a configuration")
-    as_file(stored)  # it is one
+    allowed = readable(row[0], target)
     config = map_paths(stored, here)
     text = json.dumps(config, ensure_ascii=False, separators=(",", ":"))
     db.execute("UPDATE run SET value = ? WHERE key = 'config'", (text,))
     for (record,) in db.execute("SELECT record FROM members"):
-        _refuse_member(_object(record, "a member"), stored)
+        _refuse_member(_object(record, "a member"), allowed)
     change_members(db, here)
     return config
 
@@ -275,20 +278,18 @@ def _object(text: object, what: str) -> dict[str, Any]:
     return found
 
 
-def _refuse_member(record: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """A member is a record of this version, and runs no code but as the configuration says."""
+def _refuse_member(record: Mapping[str, Any], config: Config) -> None:
+    """A member is a record of one, and runs no code but as the configuration says."""
     places = [record.get("base"), record.get("adapter") or ""]
-    if set(record) != _OF_MEMBER or not all(isinstance(place, str) for place in places):
+    known = _NEEDED <= set(record) <= _OF_MEMBER
+    if not known or not all(isinstance(place, str) for place in places):
         raise LedgerError(f"{_LEDGER} has a member that is none")
-    if not record["trust_remote_code"]:
-        return
-    pool, own = config["pool"], record["base"].startswith(RUN_PREFIX)
-    for one in pool.get("members") or ():
-        if one.get("trust_remote_code") and (
-            own or record["base"] == (one["model"] or pool["base"])
-        ):
-            return
-    raise LedgerError(
-        f"{_LEDGER} lets {record['name']!r} run code of its own (trust_remote_code), which its "
-        "configuration does not say"
-    )
+    own = record["base"].startswith(RUN_PREFIX)
+    if record.get("trust_remote_code") and not any(
+        one.trust_remote_code and (own or record["base"] == (one.model or config.pool.base))
+        for one in config.pool.members
+    ):
+        raise LedgerError(
+            f"{_LEDGER} lets {str(record['name'])!r} run code of its own (trust_remote_code), "
+            "which its configuration does not say"
+        )
