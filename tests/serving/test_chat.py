@@ -158,6 +158,14 @@ sampling:
     assert read_rows(file)[0]["answered_by"][0] in ("collective", "bob")
 
 
+def test_who_the_collective_is_may_be_said(config):
+    assert "Talking to collective" in events(config, typed="/with collective\n")[0]["text"]
+    done = chat(config, "--collective", "none", "--with", "collective", typed="Hi\n")
+    assert done.returncode == 2
+    assert "nobody called 'collective'" in done.stderr
+    assert "--collective mix: expected" in chat(config, "--collective", "mix").stderr
+
+
 def test_members_of_one_base_load_it_once(tiny, monkeypatch):
     from phalanx.weights import store
 

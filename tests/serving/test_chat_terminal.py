@@ -56,9 +56,8 @@ def test_typed_pasted_continued_and_kept(config, tmp_path):
         chat.read("> ")
         chat.type("six\\\rseven\r", " s\r\n")
         chat.read("> ")
-        chat.type("/with bob\r", "Talking to bob")
-        chat.read("> ")
-        chat.type("/retry\r", "bob: Bob")
+        chat.type("/with bob\r/retry\r", "Talking to bob")  # a command is its own line
+        chat.read("bob: Bob")
         chat.read("> ")
         assert chat.end() == 0
         assert "\x1b[3" not in chat.seen, "NO_COLOR is set"

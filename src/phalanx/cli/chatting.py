@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phalanx.cli.base import app, stopping
-from phalanx.cli.conversing import JsonLines, Plain, Screen, Terminal, Typed
+from phalanx.cli.base import app
+from phalanx.cli.conversing import COMMAND, JsonLines, Plain, Screen, Terminal, Typed
 from phalanx.cli.labelling import login
 from phalanx.errors import ConfigError, Interrupted, PhalanxError
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from phalanx.serving.duelling import Duelling, Round
 
 HELP = """\
-/with NAME       talk to another member, or to the collective
+/with NAME       talk to another member, or to the collective; of a run also to NAME@ITERATION
 /duel [A B]      let two members answer blind, side by side
 /system [TEXT]   another system prompt; without a text, none
 /retry           the last turn once more, by another seed
@@ -32,7 +31,6 @@ HELP = """\
 /quit            end; so does Ctrl-D
 Ctrl-C stops the answer that is being written. A line that ends in \\ goes on in the next one, and
 lines that are pasted are one message. A message that begins with a blank is no command."""
-_COMMAND = re.compile(r"/([a-z]+)(?:[ ]+(.*))?")
 _ASKED = "Which is better: a, b, tie or skip (and why)? "
 
 
@@ -50,7 +48,13 @@ def chat(
         ),
     ] = None,
     name: Annotated[
-        str, typer.Option("--with", metavar="NAME", help="Whom to talk to. Default: the first.")
+        str,
+        typer.Option(
+            "--with",
+            metavar="NAME",
+            help="Whom to talk to: a member, NAME@ITERATION of a run, or collective. Default: the "
+            "first member.",
+        ),
     ] = "",
     duel: Annotated[
         bool, typer.Option("--duel", help="Two answer every turn, blind; you say which is better.")
@@ -58,6 +62,14 @@ def chat(
     iteration: Annotated[
         str, typer.Option(metavar="N|latest|best", help="Of a run: members as they were then.")
     ] = "",
+    collective: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Who the collective is: mixture, council, debate, best_of_n, none; auto: what "
+            "the configuration says, else a council of three and more.",
+        ),
+    ] = "auto",
     system: Annotated[str, typer.Option(help="A system prompt.")] = "",
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest answer. Default: answer.max_new_tokens.")
@@ -98,21 +110,30 @@ def chat(
     person = login() if judge is None else judge
     _refuse(source, name, duel, named, record, judge)
     typed = Typed(as_json)
-    with stopping(), ExitStack() as stack:
+    with _ended_by_ctrl_c(), ExitStack() as stack:
         ledger = stack.enter_context(_recording(source, person)) if record else None
-        transcript = None if save is None else open_transcript(save)
-        desk = stack.enter_context(open_desk(source, overrides, iteration=iteration))
+        desk = stack.enter_context(
+            open_desk(source, overrides, iteration=iteration, collective=collective)
+        )
         if name:
             desk.about(name)  # raises where it is nobody
         talk = Chat(desk, desk.sampling(max_new_tokens, temperature), desk.seed(seed), system)
         session = _Session(talk, typed, _screen(typed, as_json, quiet), person, ledger)
-        session.transcript = transcript
         session.partner = name or desk.names[0]
         if duel:
             session.duel_of(contestants(desk, named))
+        session.transcript = None if save is None else open_transcript(save)
         session.run()
-        if session.num_unanswered and not typed.is_terminal:
-            raise PhalanxError(f"{session.num_unanswered} turns have no answer")
+        if (count := session.num_unanswered) and not typed.is_terminal:
+            raise PhalanxError(f"{count} turn{'s have' if count > 1 else ' has'} no answer")
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("the chat was stopped") from None
 
 
 def _refuse(
@@ -191,7 +212,7 @@ class _Session:
         self._screen.hint(self._greeting())
         try:
             while (text := self._next()) is not None:
-                command = _COMMAND.fullmatch(text.rstrip())
+                command = COMMAND.fullmatch(text.rstrip())
                 if command is None:
                     if text.strip():
                         self.chat.ask(text.strip("\n"))
@@ -295,7 +316,7 @@ class _Session:
             if text is None:
                 self._waiting = "/quit"
                 return None
-            if _COMMAND.fullmatch(text.strip()):
+            if COMMAND.fullmatch(text.strip()):
                 self._waiting = text.strip()
                 return None
             if found := verdict_of(text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 from contextlib import suppress
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from phalanx.serving.chatting import Reply
     from phalanx.serving.duelling import Round
 
+COMMAND = re.compile(r"/([a-z]+)(?:[ ]+(.*))?")
+"""A message that is one: a word behind a stroke, and what follows in the same line."""
 SIDE_BY_SIDE = 72
 """Columns of a terminal from which on two answers stand side by side."""
 _PASTE_S = 0.02
@@ -27,8 +30,8 @@ class Typed:
     """Messages as they are typed, pasted or piped; None where the input ends.
 
     A line that ends in a backslash goes on in the next one. In a terminal, lines that are pasted
-    are one message; KeyboardInterrupt is raised on Ctrl-C. With ``as_json`` a line may also be a
-    JSON string, which can have line ends in it.
+    are one message, but for a command, which is its line; KeyboardInterrupt is raised on Ctrl-C.
+    With ``as_json`` a line may also be a JSON string, which can have line ends in it.
     """
 
     def __init__(self, as_json: bool = False) -> None:
@@ -48,7 +51,10 @@ class Typed:
                 return "\n".join(lines) if lines else None
             goes_on = _goes_on(line)
             lines.append(line[:-1] if goes_on else line)
-            if not goes_on and not self._more_is_there():
+            if goes_on:
+                continue
+            is_command = len(lines) == 1 and COMMAND.fullmatch(lines[0].rstrip())
+            if is_command or not self._more_is_there():
                 return "\n".join(lines)
 
     def line(self, prompt: str) -> str | None:
