@@ -45,6 +45,35 @@ def test_rows_are_alone_in_a_pipe(run):
     assert "Wrote 4 prompts to /dev/stdout" in done.stderr
 
 
+SLOW = """
+import sys, time
+from phalanx import export
+from phalanx.cli import main
+
+def slow(path, rows, columns):
+    path.write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+
+export.WRITERS["jsonl"] = slow
+main()
+"""
+
+
+def test_nothing_half_written_stays_behind_a_command_that_was_stopped(run, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    out.write_text("old", encoding="utf-8")
+    words = ["export", str(run), "prompts", "--conversational", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "writing\n"
+        assert len(list(tmp_path.iterdir())) == 2
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows.jsonl", "old")]
+
+
 def test_export_writes_weights_and_adapters(run, tmp_path):
     phalanx("export", str(run), "adapter", "--member", "ada", "--out", str(tmp_path / "ada"))
     assert sorted(path.name for path in (tmp_path / "ada").iterdir()) == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ WEIGHTS = ("weights", "adapter")
 
 @app.command()
 def export(
+    ctx: typer.Context,
     folder: RunFolder,
     what: Annotated[
         str,
@@ -68,6 +70,7 @@ def export(
     Pairs and demonstrations load into TRL as they are. `weights` is base + adapter as one model
     for transformers, `adapter` a folder for PEFT.
     """
+    _leave_nothing_half(ctx)
     if what in WEIGHTS:
         given = {"--format": format_, "--conversational": conversational, "--builder": builder,
                  "--system-of": system_of}  # fmt: skip
@@ -155,6 +158,7 @@ def _export_weights(
 
 @app.command()
 def push(
+    ctx: typer.Context,
     folder: RunFolder,
     repository: Annotated[str, typer.Argument(metavar="REPO", help="OWNER/NAME on the Hub.")],
     overrides: Annotated[
@@ -190,6 +194,7 @@ def push(
     from phalanx.handing import push as push_run
     from phalanx.handing import write_parcel
 
+    _leave_nothing_half(ctx)
     members, kinds = listed(member), None if data is None else listed(data)
     if dry_run:
         target = path or Path(f"{repository.rpartition('/')[2] or 'run'}-push")
@@ -228,6 +233,7 @@ def push(
 
 @app.command()
 def pull(
+    ctx: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(metavar="REPO...", help="OWNER/NAME, or a folder of `push --dry-run`."),
@@ -245,6 +251,7 @@ def pull(
     from phalanx.errors import ConfigError
     from phalanx.handing import pull as pull_pool
 
+    _leave_nothing_half(ctx)
     named, alone = {}, []
     for text in base or ():
         name, _, place = text.rpartition("=")
@@ -256,6 +263,15 @@ def pull(
         raise ConfigError(f"--base {', '.join(alone)}: say which is whose: NAME=FOLDER")
     made = pull_pool(sources, path, bases=named, base=alone[0] if alone else None)
     _say(f"Wrote {made}. Next: phalanx run CONFIG pool={made}")
+
+
+def _leave_nothing_half(ctx: typer.Context) -> None:
+    """A SIGTERM ends the command by an exception, as Ctrl-C does: half-written files are removed.
+
+    A parcel of whole models may have hundreds of gigabytes.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ctx.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
 
 
 def _few(names: Sequence[str]) -> str:
