@@ -33,43 +33,47 @@ Ctrl-C stops the answer that is being written. A line that ends in \\ goes on in
 lines that are pasted are one message. A message that begins with a blank is no command."""
 _ASKED = "Which is better: a, b, tie or skip (and why)? "
 
+Partner = Annotated[
+    str,
+    typer.Option(
+        "--with",
+        metavar="NAME",
+        help="Whom to talk to: a member, NAME@ITERATION of a run, or collective. Default: the "
+        "first member.",
+    ),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[A B] [KEY=VALUE]...",
+        help="With --duel: who duels; two of several are drawn for every turn. Default: all "
+        "members. And settings that win over the file.",
+    ),
+]
+Together = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="Who the collective is: mixture, council, debate, best_of_n, none; auto: what "
+        "the configuration says, else a council of three and more.",
+    ),
+]
+
 
 @app.command()
 def chat(
     source: Annotated[
         str, typer.Argument(metavar="RUN|CONFIG", help="A run's folder, or a configuration.")
     ],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[A B] [KEY=VALUE]...",
-            help="With --duel: who duels; two of several are drawn for every turn. Default: all "
-            "members. And settings that win over the file.",
-        ),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--with",
-            metavar="NAME",
-            help="Whom to talk to: a member, NAME@ITERATION of a run, or collective. Default: the "
-            "first member.",
-        ),
-    ] = "",
+    words: Words = None,
+    name: Partner = "",
     duel: Annotated[
         bool, typer.Option("--duel", help="Two answer every turn, blind; you say which is better.")
     ] = False,
     iteration: Annotated[
         str, typer.Option(metavar="N|latest|best", help="Of a run: members as they were then.")
     ] = "",
-    collective: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="Who the collective is: mixture, council, debate, best_of_n, none; auto: what "
-            "the configuration says, else a council of three and more.",
-        ),
-    ] = "auto",
+    collective: Together = "auto",
     system: Annotated[str, typer.Option(help="A system prompt.")] = "",
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest answer. Default: answer.max_new_tokens.")
