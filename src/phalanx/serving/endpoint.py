@@ -238,7 +238,10 @@ class _Course:
     def _hear(self, at: int) -> Hear:
         def hear(piece: str, tokens: Sequence[Token]) -> None:
             news = _News(at, piece, tuple(tokens))
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, news)
+            try:
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, news)
+            except RuntimeError:  # the loop is closed
+                raise Interrupted("the endpoint has ended") from None
 
         return hear
 
