@@ -24,7 +24,7 @@ from phalanx.ledger.schema import SCHEMA_VERSION
 from phalanx.loop import align
 from phalanx.packing import pack, unpack
 from phalanx.types import Member
-from tests.ledger.old import SMOKE, old_run
+from tests.ledger.old import SCHEMAS, SMOKE, old_run
 from tests.scripts import command
 from tests.tiny import make_adapter, make_tiny
 
@@ -165,10 +165,11 @@ def test_a_run_that_goes_on_is_not_packed(made, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_run_is_packed_as_it_is_and_brought_up_to_date_where_it_is_opened(tmp_path):
-    old_run(4, tmp_path / "run")
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_an_old_run_is_packed_as_it_is_and_brought_up_to_date_where_it_is_opened(schema, tmp_path):
+    old_run(schema, tmp_path / "run")
     packed = pack(tmp_path / "run", tmp_path / "a.tar.gz")
-    assert packed.manifest.ledger_schema == 4
+    assert packed.manifest.ledger_schema == schema
     folder = unpack(packed.path, tmp_path / "new").folder
     with Ledger(run_ledger_path(folder)) as ledger:
         assert ledger.get("schema_version") == str(SCHEMA_VERSION)
