@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import workshop
-from phalanx.errors import TrainingError
+from phalanx.collective.alarms import Fired
+from phalanx.errors import GuardError, TrainingError
 
 _held: dict[str, Any] = {}
 
@@ -110,3 +111,7 @@ def set_up_guarded(report: Callable[[int], None], root: str, *arguments: Any) ->
 
 def read(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+def guard(member: str) -> None:
+    raise GuardError("too far", Fired("max_kl", member, 0.7, 0.5, "too far", "", ""))
