@@ -33,7 +33,7 @@ sampling:
 def endpoint(source: object, *, api_key: str = "", **options) -> Iterator[SimpleNamespace]:
     """``url`` and ``desk`` of an endpoint that runs while the block does."""
     with (
-        open_desk(str(source), **options) as desk,
+        open_desk(source, **options) as desk,
         guarded.served(application(desk, api_key=api_key, longest=24)) as url,
     ):
         yield SimpleNamespace(url=f"{url}v1", root=url, desk=desk)

@@ -275,3 +275,46 @@ def test_an_address_that_is_taken_is_a_message(tmp_path, scripted):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "choose another --port" in done.stderr
+
+
+# Behind vLLM -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_members_behind_vllm_are_streamed_to_several_at_once(tiny_pool):
+    """The server is that of the engine's own tests, which speaks as vLLM does."""
+    config = shaped(
+        str(tiny_pool),
+        {"vllm.command": [sys.executable, "-m", "tests.server"],
+         "pool.members": [
+             {"name": "ada", "serve": "vllm"},
+             {"name": "bob", "serve": "vllm", "adapter": str(tiny_pool.parent / "adapter")},
+         ], "mixture": {}},
+    )  # fmt: skip
+    with endpoint(config) as place, client(place) as talk:
+        wish = {"messages": [{"role": "user", "content": "hello dog"}], "max_tokens": 12,
+                "temperature": 0}  # fmt: skip
+        alone = {
+            name: talk.chat.completions.create(model=name, **wish).choices[0].message.content
+            for name in ("ada", "bob")
+        }
+        found: list[tuple[str, str]] = []
+
+        def one(name: str) -> None:
+            chunks = list(talk.chat.completions.create(model=name, stream=True, **wish))
+            texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
+            found.append((name, "".join(texts)))
+
+        threads = [threading.Thread(target=one, args=(name,)) for name in ["ada", "bob"] * 5]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(found) == sorted([*alone.items()] * 5)
+        stop = alone["bob"][3:5]
+        cut = talk.chat.completions.create(model="bob", stop=stop, **wish).choices[0]
+        assert cut.message.content == alone["bob"].partition(stop)[0]
+        with pytest.raises(openai.BadRequestError, match="gives no log-probabilities"):
+            talk.chat.completions.create(model="bob", logprobs=True, **wish)
+        with pytest.raises(openai.BadRequestError, match="served by vLLM"):
+            talk.completions.create(model="bob", prompt="the cat")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_LOGITS = 1 << 28
 """Numbers that the logits of one batch of prompts may have: 1 GiB in float32."""
+_ROWS = 512
 GIVEN_UP = "nobody waits for this text any more"
 Scored = tuple[float, tuple[tuple[int, float], ...]]
 """A token's log-probability, and the likeliest in its place."""
@@ -161,15 +162,11 @@ def _score(model: Any, chat: ChatFormat, pieces: Pieces, jobs: list[_Job]) -> li
     longest = max(len(job.ids) for job in jobs)
     logits = last_logits(model, [job.ids for job in jobs], chat.pad_id, longest)
     for at, job in enumerate(jobs):
-        row = logits[at, longest - len(job.ids) :].float()
-        logprobs = row.log_softmax(-1)
-        target = torch.tensor([job.ids[1:]], device=row.device).T
-        own = logprobs[:-1].gather(1, target)[:, 0].tolist()
-        tops = _likeliest(logprobs[:-1], job.order.num_top or 0)
-        scored = zip(job.ids[1:], own, tops, strict=True)
+        row = logits[at, longest - len(job.ids) :]
+        scored = _scored(row[:-1], job.ids[1:], job.order.num_top or 0)
         job.prompt = (
             Token(job.ids[0], pieces(job.ids[0])),
-            *(_token(token, (value, top), pieces) for token, value, top in scored),
+            *(_token(token, one, pieces) for token, one in zip(job.ids[1:], scored, strict=True)),
         )
         if job.want.max_new_tokens == 1:
             # No second reading for one token, which is all that likelihoods of texts ask for.
@@ -177,9 +174,21 @@ def _score(model: Any, chat: ChatFormat, pieces: Pieces, jobs: list[_Job]) -> li
             read = torch.tensor([job.ids], device=row.device)
             chosen = int(sampler(read, row[-1:])[0].argmax())
             job.first = [chosen]
-            (top,) = _likeliest(logprobs[-1:], job.order.num_top or 0)
-            job.notes = [(float(logprobs[-1, chosen]), top)]
+            job.notes = _scored(row[-1:], [chosen], job.order.num_top or 0)
     return [None] * len(jobs)
+
+
+def _scored(logits: torch.Tensor, tokens: Sequence[int], num_top: int) -> list[Scored]:
+    """What each row of ``logits`` [tokens, vocabulary] thinks of its token, and the likeliest."""
+    import torch
+
+    found: list[Scored] = []
+    for start in range(0, len(tokens), _ROWS):  # float32 of a whole long prompt would be large
+        logprobs = logits[start : start + _ROWS].float().log_softmax(-1)
+        target = torch.tensor(tokens[start : start + _ROWS], device=logits.device)[:, None]
+        own = logprobs.gather(1, target)[:, 0].tolist()
+        found += zip(own, _likeliest(logprobs, num_top), strict=True)
+    return found
 
 
 def _likeliest(logprobs: torch.Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
