@@ -7,12 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Two test processes share two cores: one thread each, and none that spins while it waits.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

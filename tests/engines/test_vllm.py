@@ -95,7 +95,7 @@ def test_answers_equal_the_hf_engines_and_versions_have_names_of_their_own(
     bases, adapters, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TEST_SERVER_LOG", str(tmp_path / "log.jsonl"))
-    base = Member("bare", str(bases["one"]), engine="vllm", system="Be short.")
+    base = Member("bare", str(bases["one"]), engine="vllm", system="Be short.", dtype="float32")
     ada = replace(base, name="ada", adapter=str(adapters[0]), version=1)
     bob = replace(base, name="bob", adapter=str(adapters[1]), version=1)
     hf = HFEngine(Weights(device="cpu"))
