@@ -13,10 +13,12 @@ from markupsafe import Markup
 
 from phalanx.live.watching import Shown, Watched
 from phalanx.report import headlines, words
+from phalanx.report.health import signs
 from phalanx.report.html import PageSection
 from phalanx.report.records import RunFacts
 from phalanx.report.warnings import warnings
 
+_MOST_SIGNS = 3
 STATIC = Path(__file__).parent / "static"
 
 
@@ -69,7 +71,7 @@ def side_by_side(runs: Sequence[tuple[Watched, Shown]]) -> PageSection:
             "state": state_line(shown),
             "share": done_share(shown.facts) if shown.facts else None,
             "numbers": _numbers(shown.facts),
-            "warnings": warnings(shown.facts) if shown.facts else [],
+            "warnings": [*warnings(shown.facts), *_signs(shown.facts)] if shown.facts else [],
         }
         for run, shown in runs
     ]
@@ -95,6 +97,16 @@ def _numbers(facts: RunFacts | None) -> dict[str, Any]:
     if facts.times:
         numbers["Time"] = {"value": words.duration(words.total_seconds(facts)), "note": ""}
     return numbers
+
+
+def _signs(facts: RunFacts) -> list[str]:
+    """One line of the first signs that something goes wrong; the run's own page has all of them."""
+    found = signs(facts)
+    if not found:
+        return []
+    first = ", ".join(f"{one.name} ({one.where})" for one in found[:_MOST_SIGNS])
+    more = f" and {len(found) - _MOST_SIGNS} more" if len(found) > _MOST_SIGNS else ""
+    return [f"{words.plural(len(found), 'sign')} that something goes wrong: {first}{more}."]
 
 
 def state_line(shown: Shown) -> str:

@@ -263,7 +263,7 @@ def _pairs(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
             "history": _turns(row["later"]),
             "sides": [
                 {
-                    "name": row[f"{side}_member"] or "?",
+                    "name": row[f"{side}_member"] or "not a member",
                     "text": row[side] or "",
                     "notes": [
                         side,

@@ -48,11 +48,12 @@ _DUELS = (
 )
 _PAIR_OF = f"SELECT d.id, p.dropped FROM duels d JOIN {PAIR_OF_DUEL}"
 _PAIRS = (
-    "SELECT p.id, p.iteration, coalesce(nullif(p.chosen_member, ''), '?') AS left, "
-    "coalesce(p.rejected_member, '') AS right, coalesce(i.domain, '') AS domain, "
-    f"substr(i.text, 1, {_HEAD}) AS head, CASE p.dropped WHEN '' THEN 'kept' ELSE 'dropped' END "
-    "AS status, 'left' AS winner, p.margin AS score_left, NULL AS score_right, 0 AS for_left, "
-    "0 AS for_right, 0 AS for_tie, 0 AS unread, 0 AS flipped, length(p.chosen) AS length_left, "
+    "SELECT p.id, p.iteration, coalesce(nullif(p.chosen_member, ''), 'not a member') AS left, "
+    "coalesce(nullif(p.rejected_member, ''), 'not a member') AS right, "
+    f"coalesce(i.domain, '') AS domain, substr(i.text, 1, {_HEAD}) AS head, "
+    "CASE p.dropped WHEN '' THEN 'kept' ELSE 'dropped' END AS status, 'left' AS winner, "
+    "p.margin AS score_left, NULL AS score_right, 0 AS for_left, 0 AS for_right, 0 AS for_tie, "
+    "0 AS unread, 0 AS flipped, length(p.chosen) AS length_left, "
     "length(p.rejected) AS length_right, CASE p.dropped WHEN '' THEN 'made' ELSE p.dropped END "
     "AS pair FROM pairs p LEFT JOIN instructions i ON i.id = p.instruction "
     "ORDER BY p.iteration, p.id"
