@@ -6,6 +6,7 @@ float32, before temperature, top-p and top-k.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from phalanx.engines.hf_writing import write
 from phalanx.engines.orders import Order, Token, Written, cut_at, open_end, request_of
 from phalanx.engines.streaming import Shown, settled_text
 from phalanx.engines.token_pieces import Pieces
+from phalanx.errors import EngineError, PhalanxError
 from phalanx.types import Failure, Sampling
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ def fulfil(engine: HFEngine, orders: Sequence[Order]) -> list[Written]:
     jobs: dict[int, _Job] = {}
     with engine.answering(member, "direct", len(orders)) as model:
         known = model.get_input_embeddings().num_embeddings
+        context = engine.weights.context_length(member)
         for at, order in enumerate(orders):
-            job = _prepare(order, chat, engine.weights.context_length(member), known)
+            job = _prepared(order, chat, context, known)
             if isinstance(job, Failure):
                 found[at] = Written(error=job)
             else:
@@ -129,6 +132,14 @@ def prompt_ids(order: Order, chat: ChatFormat) -> list[int]:
         ids = list(prompt)
     first = tokenizer.bos_token_id
     return ids or [chat.end_id if first is None else first]
+
+
+def _prepared(order: Order, chat: ChatFormat, context: int, known: int) -> _Job | Failure:
+    """An order that cannot be read fails alone, and not those of others beside it."""
+    try:
+        return _prepare(order, chat, context, known)
+    except PhalanxError as error:
+        return Failure("refused", str(error))
 
 
 def _prepare(order: Order, chat: ChatFormat, context: int, known: int) -> _Job | Failure:
@@ -206,6 +217,8 @@ def _token(token: int, scored: Scored | None, pieces: Pieces, ends: bool = False
     if scored is None:
         return Token(token, pieces(token), ends=ends)
     value, top = scored
+    if math.isnan(value):
+        raise EngineError("a log-probability is not a number; check the member's weights")
     likeliest = tuple((pieces(other), logprob) for other, logprob in top)
     return Token(token, pieces(token), value, likeliest, ends)
 

@@ -13,6 +13,9 @@ from phalanx.engines.orders import Piece, Token, Written
 from phalanx.engines.token_pieces import offsets
 from phalanx.serving.bodies import Wish
 
+LEAST = -9999.0
+"""What stands for the logarithm of nothing, which JSON has no number for; as at OpenAI."""
+
 
 @dataclass
 class Replies:
@@ -81,7 +84,7 @@ class Replies:
         self._offsets[at] = start + sum(len(_shown(token.piece)) for token in tokens)
         return {
             "tokens": [token.piece.text for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
+            "token_logprobs": [_finite(token.logprob) for token in tokens],
             "top_logprobs": [_top(token) for token in tokens],
             "text_offset": places,
         }
@@ -150,7 +153,11 @@ def usage(wish: Wish, choices: Sequence[Written]) -> dict[str, int]:
 
 
 def _entry(piece: Piece, logprob: float | None) -> dict[str, Any]:
-    return {"token": piece.text, "logprob": logprob, "bytes": list(piece.bytes)}
+    return {"token": piece.text, "logprob": _finite(logprob), "bytes": list(piece.bytes)}
+
+
+def _finite(logprob: float | None) -> float | None:
+    return None if logprob is None else max(logprob, LEAST)
 
 
 def _shown(piece: Piece) -> str:
@@ -161,7 +168,7 @@ def _top(token: Token) -> dict[str, float] | None:
     """The likeliest tokens and the one that stands there; of equal texts the likelier counts."""
     if token.logprob is None:
         return None
-    found = {token.piece.text: token.logprob}
+    found = {token.piece.text: max(token.logprob, LEAST)}
     for piece, logprob in token.top:
-        found[piece.text] = max(logprob, found.get(piece.text, logprob))
+        found[piece.text] = max(logprob, found.get(piece.text, LEAST))
     return dict(sorted(found.items(), key=lambda entry: -entry[1]))
