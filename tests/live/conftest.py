@@ -55,6 +55,12 @@ def plain_run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_run(tmp_path_factory) -> Path:
+    """A finished run of 60 duels, which is quick to read, for copies that change."""
+    return big_ledger.make(tmp_path_factory.mktemp("live") / "small", 60, mean_chars=200)
+
+
+@pytest.fixture(scope="session")
 def hostile_run(plain_run, tmp_path_factory) -> Path:
     """The same, with hostile text wherever a model, a file or a config could have put it.
 

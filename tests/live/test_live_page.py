@@ -62,14 +62,14 @@ def test_a_run_is_followed_from_before_it_starts_until_it_ends(page_of, tmp_path
         page.goto(url)
         state = page.locator("#state")
         eventually(lambda: "There is no run yet" in state.inner_text())
-        process = start_run(folder, iterations=60)
+        process = start_run(folder, iterations=40)
         try:
             seen = set()
 
             def going() -> bool:
                 text = state.inner_text()
                 seen.add(text)
-                return "of 60, " in text and len(seen) > 2
+                return "of 40, " in text and len(seen) > 2
 
             eventually(going)
             assert page.locator("#dot.on").count() == 1
@@ -92,7 +92,7 @@ def test_a_run_is_followed_from_before_it_starts_until_it_ends(page_of, tmp_path
             process.kill()
             process.wait()
         eventually(lambda: state.inner_text() == "Finished.")
-        eventually(lambda: "1,800 duels" in page.locator(".browser [role=status]").inner_text())
+        eventually(lambda: "1,200 duels" in page.locator(".browser [role=status]").inner_text())
         assert page.locator("#said").inner_text() == "Finished."
         assert page.locator("#dot.on").count() == 0
 
@@ -113,18 +113,18 @@ def test_two_runs_stand_side_by_side_and_each_has_its_page(page_of, plain_run, h
         page.wait_for_selector("table.runs")
 
 
-def test_runs_of_a_comparison_are_found_also_those_that_come_later(plain_run, tmp_path):
+def test_runs_of_a_comparison_are_found_also_those_that_come_later(small_run, tmp_path):
     folder = tmp_path / "compared"
-    shutil.copytree(plain_run, folder / "seed-1" / "sparta")
+    shutil.copytree(small_run, folder / "seed-1" / "sparta")
     runs = Runs([folder])
     assert [run.name for run in runs.all()] == ["seed-1/sparta"]
-    shutil.copytree(plain_run, folder / "seed-2" / "sparta")
+    shutil.copytree(small_run, folder / "seed-2" / "sparta")
     assert [run.key for run in runs.all()] == ["seed-1-sparta", "seed-2-sparta"]
 
 
-def test_a_run_that_goes_away_is_still_shown_with_that_said(page_of, plain_run, tmp_path):
+def test_a_run_that_goes_away_is_still_shown_with_that_said(page_of, small_run, tmp_path):
     folder = tmp_path / "gone"
-    shutil.copytree(plain_run, folder)
+    shutil.copytree(small_run, folder)
     with served(application(Runs([folder]), every=0.2)) as url, page_of() as page:
         page.goto(url)
         eventually(lambda: page.locator("#state").inner_text() == "Finished.")
@@ -134,9 +134,9 @@ def test_a_run_that_goes_away_is_still_shown_with_that_said(page_of, plain_run, 
         assert page.locator("#reputation").count() == 1
 
 
-def test_a_ledger_that_cannot_be_read_is_said_on_the_page(plain_run, tmp_path):
+def test_a_ledger_that_cannot_be_read_is_said_on_the_page(small_run, tmp_path):
     folder = tmp_path / "newer"
-    shutil.copytree(plain_run, folder)
+    shutil.copytree(small_run, folder)
     with Ledger(run_ledger_path(folder), writable=True) as ledger:
         ledger.put("schema_version", "999")
     with served(application(Runs([folder]))) as url:

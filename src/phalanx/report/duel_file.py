@@ -15,6 +15,7 @@ import json
 import math
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -150,11 +151,9 @@ def _sizes(ledger: Ledger, kind: Kind, ids: Sequence[str]) -> Callable[[int], fl
 
 def _fitting(size_at: Callable[[int], float], room: float) -> tuple[int, int]:
     """(length at which texts are cut, of how many rows one has texts)."""
-    for cap in _CAPS:
-        if size_at(cap) <= room:
-            return cap, 1
-    stride = math.ceil(size_at(_CAPS[-1]) / max(1, room))
-    return next((cap for cap in _CAPS if size_at(cap) / stride <= room), _CAPS[-1]), stride
+    stride = max(1, math.ceil(size_at(_CAPS[-1]) / max(1, room)))
+    place = bisect_left(_CAPS, True, key=lambda cap: size_at(cap) / stride <= room)
+    return _CAPS[min(place, len(_CAPS) - 1)], stride
 
 
 def _texts(ledger: Ledger, kind: Kind, ids: Sequence[str], room: int) -> tuple[list[str], int, int]:
