@@ -123,7 +123,11 @@ def test_the_guards_in_words():
         {
             "pool.members": [{"name": n, "engine": "scripted"} for n in "abc"],
             "instructions.source": "builtin:skills",
+            "budget.seconds": 3600.0,
             "guard": {"max_unreadable": 0.2, "max_kl": 0.5, "action": {"max_kl": "pause"}},
         },
     )
-    assert in_words(config) == "max_unreadable 0.2 (stop), max_kl 0.5 (pause), finite_loss (stop)"
+    assert in_words(config) == (
+        "max_unreadable 0.2 (stop), max_kl 0.5 (pause), finite_loss (stop), budget.seconds 3600 "
+        "(stop)"
+    )

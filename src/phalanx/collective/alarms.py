@@ -212,7 +212,7 @@ def _finite(value: float) -> float | None:
 
 
 def in_words(config: Config) -> str:
-    """The guards that are on, with limits and actions.
+    """The guards that are on, with limits and actions, budgets among them.
 
     >>> in_words(Config())
     'max_unreadable 0.5 (stop), finite_loss (stop)'
@@ -221,4 +221,6 @@ def in_words(config: Config) -> str:
     limits = {"max_unreadable": unreadable_limit(config)[0]}
     limits |= {name: one for name in _OPTIONAL if (one := getattr(guard, name)) is not None}
     listed = [f"{name} {limit:g} ({getattr(guard.action, name)})" for name, limit in limits.items()]
-    return ", ".join([*listed, f"finite_loss ({guard.action.finite_loss})"])
+    listed.append(f"finite_loss ({guard.action.finite_loss})")
+    budget = {key: most for key, most in config.budget if most is not None}
+    return ", ".join([*listed, *(f"budget.{key} {most:g} (stop)" for key, most in budget.items())])

@@ -71,8 +71,10 @@ instructions:
 # Settings of the preset you may want to change; those of mixture and moaa go into their sections
 # above. Remove the `# ` in front of a key and of its section to set it.
 """
-_SECTIONS = ("match", "answer", "judge", "aggregate", "pairs", "train", "evaluate", "resources")
-_MIXTURE_SECTIONS = ("reward", "judge", "pairs", "sft", "train", "evaluate", "resources")
+_SECTIONS = ("match", "answer", "judge", "aggregate", "pairs", "train", "evaluate", "guard",
+             "resources")  # fmt: skip
+_MIXTURE_SECTIONS = ("reward", "judge", "pairs", "sft", "train", "evaluate", "guard",
+                     "resources")  # fmt: skip
 
 
 def starter(preset: str) -> str:
