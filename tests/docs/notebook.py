@@ -85,6 +85,16 @@ def _outputs(text: str, variables: dict[str, Any], count: int) -> list[dict[str,
     return outputs
 
 
+def printed(made: list[dict[str, Any]]) -> list[str]:
+    """What each code cell prints and shows as text."""
+    texts = []
+    for cell in made:
+        if cell["cell_type"] == "code":
+            parts = [out.get("text") or out["data"]["text/plain"] for out in cell["outputs"]]
+            texts.append("\n".join("".join(lines) for lines in parts))
+    return texts
+
+
 def pictures(made: list[dict[str, Any]]) -> list[str]:
     """The pictures among the outputs."""
     data = [out["data"] for cell in made for out in cell.get("outputs", []) if "data" in out]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.docs.notebook import NOTEBOOK, PICTURE, executed, pictures
+from tests.docs.notebook import NOTEBOOK, PAGE, PICTURE, executed, pictures, printed
+from tests.docs.pages import assert_printed, blocks
 
 
 def test_the_notebook_is_what_its_cells_give(tmp_path):
@@ -15,5 +16,11 @@ def test_the_notebook_is_what_its_cells_give(tmp_path):
     )
     for then, now in zip(kept["cells"], made, strict=True):
         assert then.get("outputs") == now.get("outputs"), "".join(now["source"])
+    texts, cell = printed(made), -1
+    for block in blocks(PAGE):
+        if block.kind == "text":
+            assert_printed(block.text, texts[cell], f"{PAGE.name}, line {block.line}")
+        else:
+            cell += 1
     assert pictures(made) == [PICTURE.read_text(encoding="utf-8").rstrip("\n")]
     assert (tmp_path / "runs/notebook/report.html").stat().st_size > 1000
