@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -250,29 +249,49 @@ def test_what_does_not_fit_is_refused_with_numbers(tiny):
             talk.completions.create(model="collective", prompt="the cat")
 
 
-def test_a_client_that_leaves_frees_its_place(tiny):
-    began = threading.Event()
-    told: list[bool] = []
-    write = tiny.desk._workshop.engine("hf").fulfil
+@pytest.fixture
+def watched(tiny):
+    """Batches of orders that were fulfilled: whether each was given up, and what it holds."""
+    engine = tiny.desk._workshop.engine("hf")
+    write = engine.fulfil
+    done: list[list[tuple[bool, int]]] = []
 
-    def watched(orders):
-        began.set()
+    def fulfil(orders):
         made = write(orders)
-        told.extend(order.given_up() for order in orders)
+        both = zip(orders, made, strict=True)
+        done.append([(order.given_up(), one.num_completion_tokens) for order, one in both])
         return made
 
-    engine = tiny.desk._workshop.engine("hf")
-    engine.fulfil = watched
-    try:
-        with client(tiny, timeout=0.3) as talk, pytest.raises(openai.APITimeoutError):
-            talk.completions.create(
-                model="ada", prompt=[[5, 6, 7]] * 64, n=8, max_tokens=600, temperature=1
-            )
-        assert began.wait(5)
-        start = time.monotonic()
-        with client(tiny, timeout=30) as talk:
-            talk.completions.create(model="ada", prompt="the cat", max_tokens=2)
-        assert time.monotonic() - start < 5
-    finally:
-        del engine.fulfil
-    assert any(told)
+    engine.fulfil = fulfil
+    yield done
+    del engine.fulfil
+
+
+def until(true, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_client_that_leaves_frees_its_place(tiny, watched):
+    # 512 texts of 900 tokens would take minutes.
+    wish = {"model": "ada", "prompt": [[5, 6, 7]] * 64, "n": 8, "max_tokens": 900}
+    with client(tiny, timeout=0.3) as talk, pytest.raises(openai.APITimeoutError):
+        talk.completions.create(**wish)
+    with client(tiny, timeout=60) as talk:
+        talk.completions.create(model="bob", prompt="the cat", max_tokens=2)
+    until(lambda: sum(map(len, watched)) == 513)
+    every = [one for batch in watched for one in batch]
+    assert sum(given_up and not count for given_up, count in every) > 256
+
+
+def test_a_client_that_leaves_a_stream_frees_its_place(tiny, watched):
+    wish = {"model": "ada", "prompt": [[5, 6, 7]] * 16, "max_tokens": 1000, "temperature": 2}
+    with client(tiny) as talk:
+        stream = talk.completions.create(**wish, stream=True)
+        next(iter(stream))
+        stream.close()
+    # Some may have ended by themselves before; who went on was stopped.
+    until(lambda: sum(map(len, watched)) == 16)
+    assert any(given_up and not count for batch in watched for given_up, count in batch)
