@@ -35,6 +35,7 @@ iterations: 1
 """
 ADA = "{name: ada, engine: scripted}"
 RUN = ["run", "mine.yaml", "--out", "runs/mine", "-q"]
+FLIPS = ["match.duels=24", "judge.protocol=pairwise", "guard.max_flips=0.4"]
 
 
 def write(name: str, text: str) -> None:
@@ -78,6 +79,16 @@ def tied() -> None:
         "  - {when: ., reply: [One., Two., Three., Four., Five.]}\n"
     )
     ran()
+
+
+def biased() -> None:
+    """Judges that like whatever stands first, and enough duels that a guard takes note."""
+    scripted(
+        "  - {when: ., purpose: judge, reply: 'The first. [[A]]'}\n"
+        "  - {when: ., reply: [One., Two., Three., Four., Five., Six.]}\n"
+    )
+    rows = [json.dumps({"instruction": f"Name thing {n}."}) + "\n" for n in range(24)]
+    write("prompts.jsonl", "".join(rows))
 
 
 def behind(url: str, model: str = "m") -> str:
@@ -129,6 +140,9 @@ PROVOKED: dict[str, tuple[list[str], Callable[[], None]]] = {
     "The file exists": (["init", "mine.yaml"], nothing),
     "The run belongs to another configuration": ([*RUN, "judge.protocol=pairwise"], ran),
     "Judgments cannot be read": ([*RUN, "judge.max_unreadable=0.1"], mute),
+    "A guard stops the run": ([*RUN, *FLIPS], biased),
+    "A guard pauses the run": ([*RUN, *FLIPS, "guard.action.max_flips=pause"], biased),
+    "The time is used up": ([*RUN, "budget.seconds=0.000001"], nothing),
     "A scripted member has no rule": (
         RUN,
         lambda: scripted("  - {when: a question that nobody asks, reply: Yes.}\n"),
