@@ -251,6 +251,26 @@ def test_ten_pages_read_a_run_once_and_single_duels_do_not_wait(url, plain_run, 
     assert len(readings) == 1
 
 
+HIDING = "Object.defineProperty(document, 'hidden', {get: () => window.away === true})"
+AWAY = "(away) => { window.away = away; document.dispatchEvent(new Event('visibilitychange')); }"
+
+
+def test_ten_tabs_of_one_browser_all_follow_a_run(page_of, own_run):
+    """A browser has six connections to a server; each stream would keep one."""
+    with served(application(Runs([own_run]), every=0.1)) as url, page_of() as first:
+        first.context.add_init_script(HIDING)
+        tabs = [first, *(first.context.new_page() for _ in range(9))]
+        for tab in tabs:
+            opened(tab, url)
+            tab.evaluate(AWAY, True)
+        change(own_run, "DELETE FROM run WHERE key = 'finished'")
+        change(own_run, "INSERT INTO events VALUES (NULL, 1.0, 'stopped', 'told to')")
+        for tab in (tabs[-1], tabs[0]):
+            assert tab.locator("#state").inner_text() == "Finished."
+            tab.evaluate(AWAY, False)
+            eventually(lambda tab=tab: tab.locator("#state").inner_text() != "Finished.")
+
+
 # ---- report files with little room --------------------------------------------------------------
 
 

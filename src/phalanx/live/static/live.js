@@ -121,11 +121,32 @@ function browse(kinds, stamp) {
 
 // ---- what comes ---------------------------------------------------------------------------------
 
-const events = new EventSource(document.body.dataset.events);
+const AGAIN = 3000; // milliseconds until a refused stream is asked for again
+let events = null;
 let saidPhase = "";
 
-events.addEventListener("shown", (event) => {
-  const news = JSON.parse(event.data);
+/** Listen while the page is seen: a browser has six connections to a server, and every stream keeps
+ * one, so that hidden tabs would leave none for the seventh. Who comes back gets what is new. */
+function follow() {
+  if (document.hidden) {
+    events?.close();
+    events = null;
+  } else if (events === null) {
+    events = new EventSource(document.body.dataset.events);
+    events.addEventListener("shown", (event) => show(JSON.parse(event.data)));
+    events.addEventListener("error", lose);
+  }
+}
+
+function lose() {
+  byId("lost").hidden = false;
+  byId("dot").classList.remove("on");
+  if (events?.readyState !== EventSource.CLOSED) return; // the browser tries again itself
+  events = null;
+  setTimeout(follow, AGAIN);
+}
+
+function show(news) {
   byId("lost").hidden = true;
   if (news.trouble) { // what was shown before stays
     byId("state").parentElement.hidden = false;
@@ -144,8 +165,7 @@ events.addEventListener("shown", (event) => {
   saidPhase = phase;
   if (news.contents.length) place(news.contents, news.changed);
   browse(news.kinds, news.rows);
-});
-events.addEventListener("error", () => {
-  byId("lost").hidden = false;
-  byId("dot").classList.remove("on");
-});
+}
+
+document.addEventListener("visibilitychange", follow);
+follow();
