@@ -104,14 +104,14 @@ def timed(
     The ledger keeps the seconds of all starts together; who is killed loses few of them.
     """
     before, most = float(ledger.get(SECONDS) or 0.0), config.budget.seconds
-    began = saved = time.monotonic()
+    began, saved = time.monotonic(), None
 
     def seconds() -> float:
         return before + time.monotonic() - began
 
     def look() -> bool:
         nonlocal saved
-        if time.monotonic() - saved >= _SAVE_S:
+        if saved is None or time.monotonic() - saved >= _SAVE_S:
             ledger.put(SECONDS, f"{seconds():.3f}")
             saved = time.monotonic()
         if most is not None and seconds() > most:
@@ -125,7 +125,8 @@ def timed(
     try:
         yield look
     finally:
-        ledger.put(SECONDS, f"{seconds():.3f}")
+        if saved is not None:  # a start without work leaves the ledger as it is
+            ledger.put(SECONDS, f"{seconds():.3f}")
 
 
 @contextmanager
