@@ -346,7 +346,7 @@ def answer_to(config: Path, engine, tmp_path: Path, capsys, monkeypatch, termina
     shop = Workshop(loaded)
     shop.use("scripted", engine)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr(talking, "open_mixer", partial(open_mixer, workshop=shop))
+    monkeypatch.setattr("phalanx.mixing.open_mixer", partial(open_mixer, workshop=shop))
     talking.answer(loaded, tmp_path / "mix", "Why?", False, False)
     return capsys.readouterr()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ from phalanx.errors import ConfigError
 from phalanx.export import ANSWERS, TOOLS, export, rows_of
 from phalanx.export_answers import export_answers
 from phalanx.handing.tools import export_for
-from phalanx.identity import content_id
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.measuring.judges import judge_bench as test_judges
@@ -35,7 +33,7 @@ from phalanx.measuring.judges_wanted import wanted_bench
 from phalanx.measuring.wanted import wanted
 from phalanx.measuring.work import measure_subjects
 from phalanx.methods import METHODS
-from phalanx.mixing import mix_file
+from phalanx.mixing import instruction_of, mix_file
 from phalanx.plan import content_faults
 from phalanx.progress import Silent
 from phalanx.report.facts import RunFacts, gather
@@ -44,11 +42,10 @@ from phalanx.report.markdown import write_markdown
 from phalanx.reproducing import Reproduction, reproduce_to
 from phalanx.reproducing import Wish as WishOfPaper
 from phalanx.rows import Row, Table
-from phalanx.sources import InstructionSet, clean_text
+from phalanx.sources import InstructionSet
 from phalanx.synthesis import Synthesis, Wish
 from phalanx.synthesis import synthesise as synthesise_to
-from phalanx.turns import BadTurns, looks_like_turns, read_turns
-from phalanx.types import Instruction, Member, Progress
+from phalanx.types import Member, Progress
 from phalanx.verdicts import Verdicts, cases_of, judge_file, read_cases
 from phalanx.workshop import Workshop
 
@@ -244,7 +241,7 @@ def mix(
     loaded = _loaded(config, overrides, "mix")
     if isinstance(prompts, str):
         raise TypeError("prompts is a list of prompts, not one text")
-    rows = tuple(_instruction(prompt, number) for number, prompt in enumerate(prompts, start=1))
+    rows = tuple(instruction_of(prompt, number) for number, prompt in enumerate(prompts, start=1))
     with folder_or_scratch(out) as folder:
         given = InstructionSet("prompts", rows, lines=tuple(range(1, len(rows) + 1)))
         made = mix_file(loaded, given, folder, progress=progress, workshop=workshop)
@@ -489,14 +486,3 @@ def folder_or_scratch(out: Path | str | None) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="phalanx-") as scratch:
         yield Path(scratch)
-
-
-def _instruction(prompt: str | Sequence[Mapping[str, str]], number: int) -> Instruction:
-    """A prompt of one's own; its number keeps repeated ones apart."""
-    turns = prompt if looks_like_turns(prompt) else [{"role": "user", "content": prompt}]
-    try:
-        read = read_turns(turns)
-    except BadTurns as fault:
-        raise ConfigError(f"prompt {number}: {fault}") from None
-    first, *later = (replace(turn, content=clean_text(turn.content)) for turn in read)
-    return Instruction(content_id(number, first, *later), first.content, later=tuple(later))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,26 @@ from phalanx.collective.ownwords import answer_alone
 from phalanx.config.schema import Config
 from phalanx.dispatch import is_settled
 from phalanx.engines.streaming import Shown, answer_so_far
-from phalanx.errors import Interrupted
+from phalanx.errors import ConfigError, Interrupted
 from phalanx.identity import content_id
 from phalanx.sources import InstructionSet, clean_text, read_instructions
+from phalanx.turns import BadTurns, looks_like_turns, read_turns
 from phalanx.types import Instruction, Message, Progress, Request, Response
 from phalanx.workshop import Workshop
 
 Show = Callable[[str], None]
+
+
+def instruction_of(prompt: str | Sequence[Mapping[str, str]], number: int) -> Instruction:
+    """A prompt of one's own; its number keeps repeated ones apart. Raises ConfigError for
+    turns that are no conversation."""
+    turns = prompt if looks_like_turns(prompt) else [{"role": "user", "content": prompt}]
+    try:
+        read = read_turns(turns)
+    except BadTurns as fault:
+        raise ConfigError(f"prompt {number}: {fault}") from None
+    first, *later = (replace(turn, content=clean_text(turn.content)) for turn in read)
+    return Instruction(content_id(number, first, *later), first.content, later=tuple(later))
 
 
 class Mixer:
