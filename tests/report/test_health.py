@@ -84,6 +84,14 @@ def test_a_rule_fires_on_its_signal_alone_and_says_number_and_threshold(name):
     assert sign.threshold in sign.sentence
 
 
+def test_where_all_trainings_are_short_the_page_does_not_say_that_all_is_well(big):
+    short = replace(big.trainings[0], steps=big.trainings[0].steps[:3])
+    quiet = replace(big, trainings=(short,), judges=(), spending=())
+    said = "No training had the 8 steps"
+    assert said in html.render(quiet)
+    assert said not in html.render(replace(quiet, trainings=big.trainings))
+
+
 def test_short_trainings_say_nothing():
     short = {n: v for n, v in BROKEN.items() if n != "gradient_jump"}
     for series in short.values():
@@ -148,8 +156,10 @@ def test_what_judges_favour_is_what_a_slow_count_finds(half):
 
 def test_length_drift_fires_either_way(big):
     def drifted(tokens: int) -> list[str]:
-        first = replace(big.spending[0], phase="answer", iteration=1, requests=10, tokens_out=1000)
-        last = replace(first, iteration=2, tokens_out=tokens)
+        spent = {"phase": "answer", "iteration": 1, "requests": 10, "answered": 10}
+        first = replace(big.spending[0], **spent, tokens_out=1000)
+        # Requests that failed are no short responses.
+        last = replace(first, iteration=2, requests=40, tokens_out=tokens)
         quiet = replace(big, spending=(first, last), judges=(), trainings=())
         return [sign.name for sign in signs(quiet)]
 

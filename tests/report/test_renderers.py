@@ -210,7 +210,7 @@ def test_words_that_need_explaining_are_explained(facts):
     text = printed(summary(replace(facts, accounting=replace(account, phases=phases))))
     assert "Owed: not answered yet" in text
     page = Page(html.render(facts)).text
-    assert "“Flipped” verdicts changed" in page
+    assert "Flipped: the verdict changed when the two responses changed places" in page
     assert "Owed: asked and not answered yet" in page
 
 

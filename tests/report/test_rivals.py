@@ -154,7 +154,7 @@ def test_pages_say_what_the_run_was(trained: RunFacts, answered: RunFacts) -> No
     [
         ("num_samples", "responses sampled"),
         ("labels.no_majority", "labels: no majority"),
-        ("mean_length_chosen", "mean length chosen"),
+        ("mean_length_chosen", "mean length of the chosen, characters"),
         ("scores.unreadable", "scores: unreadable"),
     ],
 )

@@ -216,12 +216,15 @@ def _leans(leaning: Leaning) -> bool:
 
 
 def response_lengths(facts: RunFacts) -> dict[str, list[tuple[int, float]]]:
-    """Member -> (iteration, mean tokens of a response) where enough were written, and counted."""
+    """Member -> (iteration, mean tokens of a response) where enough were written, and counted.
+
+    Requests that failed are no short responses.
+    """
     found: dict[str, list[tuple[int, float]]] = {}
     for spent in facts.spending:
-        enough = spent.requests >= t.MIN_RESPONSES and spent.tokens_out and spent.iteration
+        enough = spent.answered >= t.MIN_RESPONSES and spent.tokens_out and spent.iteration
         if spent.phase in ("answer", "sample") and enough:
-            point = (spent.iteration, spent.tokens_out / spent.requests)
+            point = (spent.iteration, spent.tokens_out / spent.answered)
             found.setdefault(spent.member, []).append(point)
     return found
 
@@ -235,7 +238,7 @@ def _drift(facts: RunFacts) -> Iterator[Sign]:
         word = "longer" if ratio > 1 else "shorter"
         yield Sign("length_drift", f"{member}, iteration {number}",
                    f"its responses became much {word}",
-                   f"{before:.0f} to {now:.0f} tokens, {ratio:.2f} times",
+                   f"{before:.1f} to {now:.1f} tokens, {ratio:.2f} times",
                    f"{t.LENGTH_DRIFT:g} times, either way",
                    "see what judges favour; pairs.max_length_ratio drops pairs that differ by "
                    "length")  # fmt: skip

@@ -28,8 +28,9 @@ def moaa_headline(facts: RunFacts, moaa: MoaaFacts) -> list[dict[str, str]]:
         items.append(
             {
                 "name": f"{ratio.student}, of the mixture's accuracy",
-                "value": f"{percent(ratio.accuracy, 0)} %",
-                "note": ratio_lines(moaa)[0].partition(" at ")[2] or "cost not recorded",
+                "value": f"{percent(ratio.accuracy)} %",
+                "note": f"95 % [{span(ratio.interval)}]; "
+                + (ratio_lines(moaa)[0].partition(" at ")[2].rstrip(".") or "cost not recorded"),
             }
         )
     account = facts.accounting

@@ -152,11 +152,12 @@ def spending(ledger: Ledger) -> tuple[Spent, ...]:
         Spent(
             row["iteration"], row["phase"], row["member"], row["n"],
             tokens_in=int(row["tokens_in"]), tokens_out=int(row["tokens_out"]),
-            seconds=row["seconds"],
+            seconds=row["seconds"], answered=row["answered"],
         )
         for row in ledger.iterate(
             "SELECT iteration, phase, member, count(*) AS n, "
             "total(num_prompt_tokens) AS tokens_in, total(num_completion_tokens) AS tokens_out, "
-            "total(seconds) AS seconds FROM responses GROUP BY 1, 2, 3"
+            "total(seconds) AS seconds, sum(status = 'done') AS answered "
+            "FROM responses GROUP BY 1, 2, 3"
         )
     )  # fmt: skip

@@ -33,6 +33,7 @@ from phalanx.report.records import RunFacts
 from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines
 from phalanx.report.warnings import warnings
+from phalanx.thresholds import MIN_STEPS
 
 _HERE = Path(__file__).parent
 _FIRST: tuple[tuple[str, str, Section | None], ...] = (
@@ -125,6 +126,11 @@ def _context(facts: RunFacts) -> dict[str, Any]:
         "heat": heat if facts.encounters else [],
         "heat_names": heat_names,
         "judges": views.judges(facts),
+        "leanings": {
+            "own": any(judge.own for judge in facts.judges),
+            "family": any(judge.family for judge in facts.judges),
+        },
+        "flipped": words.flipped(facts.config),
         "unreadable": words.counted(facts.accounting.unreadable)
         if facts.accounting.unreadable
         else "",
@@ -137,6 +143,8 @@ def _context(facts: RunFacts) -> dict[str, Any]:
             (name, key(colour)) for name, colour in plots.colours(facts).items() if name in learners
         ],
         "learners_left": len({t.member for t in facts.trainings if t.iteration}) - len(learners),
+        "least_steps": MIN_STEPS,
+        "long_enough": any(len(one.steps) >= MIN_STEPS for one in facts.trainings),
         "health": health_view(signs(facts)[:MAX_SIGNS]),
         "length_plot": plots.length_plot(facts),
         "trainings": trainings,

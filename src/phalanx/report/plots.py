@@ -32,7 +32,7 @@ _PANELS = (
     ("rewards/accuracies", "Share of pairs ranked right", "share"),
     ("logps/chosen", "Log-probability of the chosen", "nats"),
     ("logps/rejected", "Log-probability of the rejected", "nats"),
-    ("kl/chosen", "Distance from the reference", "nats a token"),
+    ("kl/chosen", "Chosen, more likely than by the reference", "nats a token"),
     ("kl", "Distance from the start", "nats a token"),
     ("length/chosen", "Length of the chosen", "tokens"),
     ("length/completion", "Length of the response", "tokens"),

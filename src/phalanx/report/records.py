@@ -399,7 +399,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one member was asked in a phase. ``seconds`` are its share of the batches' time."""
+    """What one member was asked, and ``answered``. ``seconds``: its share of the batches' time."""
 
     iteration: int
     phase: str
@@ -408,6 +408,7 @@ class Spending:
     tokens_in: int
     tokens_out: int
     seconds: float
+    answered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

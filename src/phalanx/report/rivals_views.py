@@ -25,6 +25,9 @@ _SHOWN = 5
 _WHAT = {"pairs": "pairs", "demonstrations": "demonstrations", "rated": "rated responses"}
 _HEADS = {
     "num_instructions": "instructions",
+    "mean_length_chosen": "mean length of the chosen, characters",
+    "mean_length_rejected": "mean length of the rejected, characters",
+    "share_ties": "share of ties",
     "num_samples": "responses sampled",
     "num_samples_failed": "responses that failed",
     "num_samples_empty": "empty responses",
