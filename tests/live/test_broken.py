@@ -57,7 +57,7 @@ ODD = ["", "x" * 5000, "\x00\x1b[2J\r\n", "../../etc/passwd", "%2e%2e%2f", "‮e
        '[1,"\\ud800","b","c"]', '[1.5,"a","b","c"]', "null", '[null,"a","b","c"]']  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["duels", "pairs", "demonstrations", "answers"])
+@pytest.mark.parametrize("kind", ["duels", "pairs", "demonstrations", "contests", "answers"])
 def test_odd_ids_are_refused_in_words(url, kind):
     for id_ in ODD:
         path = f"/run/plain/detail/{kind}?id={urllib.parse.quote(id_, safe='')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -219,6 +220,47 @@ def test_other_kinds_are_browsed_by_the_same_component(page_of, served_url):
             page.locator(".rows button").first.click()
             page.wait_for_selector(".detail .text")
             page.keyboard.press("Escape")
+
+
+def test_verdicts_of_contests_are_browsed(page_of, small_run, tmp_path):
+    folder = shutil.copytree(small_run, tmp_path / "contest")
+    with Ledger(run_ledger_path(folder), writable=True) as ledger:
+        answers = ledger.query("SELECT id, text FROM responses WHERE phase = 'answer' LIMIT 2")
+        verdict = ledger.query("SELECT id, text FROM responses WHERE phase = 'judge' LIMIT 1")[0]
+        row = {
+            "iteration": 0, "task": "arena", "member": "ada", "rival": "base", "item": "i1",
+            "judge": "bob", "game": "first", "domain": "", "label": "A", "value": 1.0,
+            "reason": "", "length": 12, "rival_length": 30, "response": answers[0]["id"],
+            "request": verdict["id"],
+        }  # fmt: skip
+        rated = {"rival": "", "rival_length": None, "game": "turn 1", "value": 7.0}
+        unread = {"game": "second", "value": None, "reason": "no label", "request": ""}
+        ledger.record_games([row, row | rated, row | unread])
+        ledger.put("contest:arena", json.dumps({"baseline_answers": {"i1": answers[1]["id"]}}))
+    with Ledger(run_ledger_path(folder)) as ledger:
+        assert browsable(ledger)["contests"] == 3
+        rows = {row["status"]: row for row in lines(ledger, "contests")}
+        assert set(rows) == {"decided", "rated", "unreadable"}
+        assert (rows["decided"]["winner"], rows["decided"]["score_right"]) == ("left", 0.0)
+        whole = details(ledger, "contests", [row["id"] for row in rows.values()])
+        sides = [one["text"] for one in whole[rows["decided"]["id"]]["sides"]]
+        assert sides == [answer["text"] for answer in answers]
+        assert len(whole[rows["rated"]["id"]]["sides"]) == 1
+        assert len(set(holding(ledger, "contests", verdict["text"][:40]))) == 2
+    with served(application(Runs([folder]))) as url, page_of() as page:
+        opened(page, url)
+        page.select_option("#duels-kind", "contests")
+        page.wait_for_selector(".rows button:has-text('bob on arena')")
+        assert found(page) == "3 verdicts of contests"
+        page.select_option("#duels-outcome", "won")
+        page.locator(".rows button").click()
+        page.wait_for_selector(".detail .bar")
+        detail = page.locator(".detail").inner_text()
+        assert "ada against base" in detail
+        assert answers[1]["text"][:60].split(chr(10))[0] in detail
+        page.select_option("#duels-outcome", "rated")
+        page.locator(".rows button").click()
+        page.wait_for_selector(".detail td:has-text('7.00')")
 
 
 def test_a_report_is_readable_without_scripts(chromium, report_file):

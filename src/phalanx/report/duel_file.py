@@ -46,7 +46,7 @@ _CAPS = (
 _SAFETY = 0.92  # a sample says how long all will be, nearly
 _TITLES = {
     "duels": "All duels", "pairs": "All pairs", "demonstrations": "All demonstrations",
-    "answers": "All answers",
+    "contests": "All verdicts of contests", "answers": "All answers",
 }  # fmt: skip
 
 

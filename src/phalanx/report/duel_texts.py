@@ -11,6 +11,7 @@ from typing import Any
 from phalanx.config.stored import readable
 from phalanx.ledger import Ledger
 from phalanx.ledger.labels import LAST_LABELS
+from phalanx.ledger.rows import CONTEST
 from phalanx.report.duels import Kind
 from phalanx.report.examples import PAIR_OF_DUEL
 from phalanx.report.views import said
@@ -32,7 +33,8 @@ def details(ledger: Ledger, kind: Kind, ids: Sequence[str]) -> dict[str, Detail]
     ``people``: what persons said of it. Raises :class:`NoSuchId` for what is no row's id.
     """
     read = {
-        "duels": _duels, "pairs": _pairs, "demonstrations": _demonstrations, "answers": _answers,
+        "duels": _duels, "pairs": _pairs, "demonstrations": _demonstrations,
+        "contests": _contests, "answers": _answers,
     }[kind]  # fmt: skip
     found: dict[str, Detail] = {}
     for start in range(0, len(ids), _CHUNK):
@@ -48,6 +50,7 @@ def holding(ledger: Ledger, kind: Kind, wanted: str) -> Iterator[str]:
         "duels": _duel_texts,
         "pairs": _PAIR_TEXTS,
         "demonstrations": _DEMONSTRATION_TEXTS,
+        "contests": _CONTEST_TEXTS,
         "answers": _ANSWER_TEXTS,
     }[kind]
     rows = texts(ledger) if callable(texts) else ledger.iterate(texts)
@@ -65,6 +68,11 @@ _DEMONSTRATION_TEXTS = (
     "FROM demonstrations"
 )
 _ASKED = "CASE WHEN r.messages IS NULL THEN NULL ELSE full_messages(r.messages) END"
+_CONTEST_TEXTS = (
+    "SELECT json_array(g.iteration, g.task, g.member, g.rival, g.item, g.judge, g.game) AS id, "
+    f"g.item, g.reason, a.text, {_ASKED} AS asked, r.text AS said FROM games g "
+    "LEFT JOIN responses a ON a.id = g.response LEFT JOIN responses r ON r.id = g.request"
+)
 _ANSWER_TEXTS = (
     "SELECT json_array(e.iteration, e.member, e.task, e.item) AS id, e.item, e.answer, r.text, "
     f"{_ASKED} AS asked FROM evaluations e "
@@ -322,6 +330,49 @@ def _answers(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
             notes += [row["reason"]] if row["reason"] else []
             found[id_] = _one_sided(asked, turns, row["member"], row["said"], notes)
     return found
+
+
+def _contests(ledger: Ledger, ids: Sequence[str]) -> dict[str, Detail]:
+    """Verdicts: what the judge was asked, which has both answers in it, and what it said."""
+    found = {}
+    for id_ in ids:
+        for row in ledger.query(
+            f"SELECT g.*, a.text, {_ASKED} AS asked FROM games g "
+            "LEFT JOIN responses a ON a.id = g.response LEFT JOIN responses r ON r.id = g.request "
+            "WHERE g.iteration = ? AND g.task = ? AND g.member = ? AND g.rival = ? "
+            "AND g.item = ? AND g.judge = ? AND g.game = ?",
+            _key(id_, 7),
+        ):
+            turns = [[t["role"], t["content"]] for t in json.loads(row["asked"] or "[]")]
+            asked = turns.pop()[1] if turns else f"item {row['item']} of {row['task']}"
+            found[id_] = _one_sided(asked, turns, row["member"], row["text"], [])
+            verdict = _responses(ledger, {row["request"]} - {None, ""})
+            value, rival = row["value"], row["rival"]
+            scores = [value, None if value is None else 1 - value] if rival else [value]
+            found[id_]["judgments"] = [
+                {
+                    "judge": row["judge"],
+                    "protocol": row["game"],
+                    "scores": scores,
+                    "reason": row["reason"],
+                    "flipped": False,
+                    "flags": [],
+                    "weight": None,
+                    "said": [[row["game"], said(one.said)] for one in verdict.values()],
+                }
+            ]
+            if rival:
+                found[id_]["sides"].append(_rival(ledger, row))
+    return found
+
+
+def _rival(ledger: Ledger, row: dict[str, Any]) -> Detail:
+    """The other side; answers that came from a file are no responses of the run."""
+    known = json.loads(ledger.get(f"{CONTEST}{row['task']}") or "{}").get("baseline_answers", {})
+    id_ = known.get(row["item"], "")
+    answer = _responses(ledger, {id_} - {""}).get(id_)
+    text = answer.text if answer else "It stands in what the judge was asked."
+    return {"name": row["rival"], "text": text or "", "notes": _notes(answer) if answer else []}
 
 
 def _key(id_: str, length: int) -> list[Any]:

@@ -1,4 +1,5 @@
-"""What can be browsed in a run, one line each: duels, pairs, demonstrations, measured answers.
+"""What can be browsed in a run, one line each: duels, pairs, demonstrations, verdicts of contests,
+measured answers.
 
 All kinds have the same columns, so that one browser shows them all: the live page asks for them,
 the report file has them inside. The texts are in :mod:`phalanx.report.duel_texts`.
@@ -13,7 +14,7 @@ from typing import Any, Literal, get_args
 from phalanx.ledger import Ledger
 from phalanx.report.examples import PAIR_OF_DUEL
 
-Kind = Literal["duels", "pairs", "demonstrations", "answers"]
+Kind = Literal["duels", "pairs", "demonstrations", "contests", "answers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 COLUMNS = (
@@ -24,7 +25,8 @@ COLUMNS = (
 """``head`` is the beginning of the instruction. ``for_*``: readable judgments for each side, or for
 none; ``unread``: those that could not be read. Lengths are characters, None where there is no
 response. ``pair`` is "made", why a duel's pair was dropped, or "" where there is none. Of a pair
-``left`` is the chosen response; a demonstration and an answer have no right side."""
+``left`` is the chosen response; a demonstration, an answer and what is rated alone have no right
+side."""
 # Few different values: stored as a list of names and positions in it.
 _NAMED = frozenset({"left", "right", "domain", "head", "status", "winner", "pair"})
 _HEAD = 90  # characters of an instruction that a line of the list shows
@@ -79,10 +81,26 @@ _ANSWERS = (
     "LEFT JOIN responses r ON r.id = e.response "
     "ORDER BY e.iteration, e.task, e.item, e.member"
 )
-_QUERIES = {"pairs": _PAIRS, "demonstrations": _DEMONSTRATIONS, "answers": _ANSWERS}
+_CONTESTS = (
+    "SELECT json_array(iteration, task, member, rival, item, judge, game) AS id, iteration, "
+    "member AS left, rival AS right, coalesce(nullif(domain, ''), task) AS domain, "
+    f"substr(judge || ' on ' || task || ' (' || game || '): ' || item, 1, {_HEAD}) AS head, "
+    "CASE WHEN value IS NULL THEN 'unreadable' WHEN rival = '' AND game LIKE 'gold%' THEN "
+    "CASE value WHEN 1 THEN 'right' WHEN 0 THEN 'wrong' ELSE 'partly right' END "
+    "WHEN rival = '' THEN 'rated' WHEN value = 0.5 THEN 'tie' ELSE 'decided' END AS status, "
+    "CASE WHEN rival = '' OR value IS NULL OR value = 0.5 THEN '' WHEN value > 0.5 THEN 'left' "
+    "ELSE 'right' END AS winner, value AS score_left, "
+    "CASE WHEN rival != '' THEN 1 - value END AS score_right, 0 AS for_left, 0 AS for_right, "
+    "0 AS for_tie, value IS NULL AS unread, 0 AS flipped, length AS length_left, "
+    "rival_length AS length_right, '' AS pair FROM games "
+    "ORDER BY iteration, task, item, member, rival, judge, game"
+)
+_QUERIES = {
+    "pairs": _PAIRS, "demonstrations": _DEMONSTRATIONS, "contests": _CONTESTS, "answers": _ANSWERS,
+}  # fmt: skip
 _TABLES: dict[Kind, str] = {
     "duels": "duels", "pairs": "pairs", "demonstrations": "demonstrations",
-    "answers": "evaluations",
+    "contests": "games", "answers": "evaluations",
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import { dispute, JUDGED, ORDERS, select, Table } from "./table.js";
 const PAGE = 50;
 const KINDS = {
   duels: ["duels", "duel"], pairs: ["preference pairs", "pair"],
-  demonstrations: ["demonstrations", "demonstration"], answers: ["measured answers", "answer"],
+  demonstrations: ["demonstrations", "demonstration"],
+  contests: ["verdicts of contests", "verdict"], answers: ["measured answers", "answer"],
 };
 const EMPTY = { member: "", against: "", outcome: "", judged: "", pair: "", domain: "",
                 iteration: "", texts: "", least: "", most: "", words: "", order: "run" };
@@ -119,7 +120,7 @@ class Browser {
     const table = this.table;
     const duels = table.kind === "duels";
     const outcomes = table.names("status").map((name) => [name, words("status", name)]);
-    if (table.columns.winner.names.some((name) => name) && duels) {
+    if (table.columns.winner.names.some((name) => name) && (duels || table.kind === "contests")) {
       outcomes.unshift(["won", "Won by the member"], ["lost", "Lost by the member"]);
     }
     const two = table.columns.right.names.some((name) => name);
@@ -287,7 +288,7 @@ class Browser {
   line(row, first) {
     const table = this.table;
     const winner = table.get("winner", row);
-    const side = (name) => element(winner === name && table.kind === "duels" ? "strong" : "span", {},
+    const side = (name) => element(winner === name && table.kind !== "pairs" ? "strong" : "span", {},
                                    named(table.get(name, row)));
     const who = [side("left")];
     if (table.get("right", row)) who.push(" \u2013 ", side("right"));

@@ -92,9 +92,8 @@ function result(table, row, detail) {
 }
 
 function judged(detail, missing) {
-  const [left, right] = detail.sides.map((side) => side.name);
   const weighed = detail.judgments.some((judgment) => judgment.weight !== null);
-  const head = ["judge", left, right ?? ""].map((name) =>
+  const head = ["judge", ...detail.sides.map((side) => side.name)].map((name) =>
     element("th", { scope: "col" }, named(name)));
   if (weighed) head.push(element("th", { scope: "col" }, "weight"));
   head.push(element("th", { scope: "col", class: "left" }, "notes"));
