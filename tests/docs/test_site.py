@@ -62,6 +62,7 @@ def test_the_reference_has_every_public_name(site):
     page = (site / "reference/python.html").read_text(encoding="utf-8")
     for name in set(phalanx.__all__) - {"Config", "__version__"}:  # the first has its own page
         assert re.search(rf'id="?phalanx[a-z_.]*\.{name}[" >]', page), name
+    assert not re.search(r":(class|func|meth):|<blockquote", page)  # docstrings are Markdown there
 
 
 def test_the_site_asks_nothing_of_other_machines(site):
