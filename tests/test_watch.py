@@ -192,6 +192,13 @@ def test_no_run_is_one_message(tmp_path):
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_an_error_steers_no_terminal(tmp_path):
+    done = command("status", tmp_path / "a\x1b[2Jb")
+    assert done.returncode == 1
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
 def test_a_run_that_begins_later_is_waited_for(tmp_path):
     folder = tmp_path / "run"
     watch = start("watch", folder, "--wait", "60", "--every", "0.1", "--quiet")

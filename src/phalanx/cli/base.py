@@ -119,8 +119,15 @@ def main() -> None:
     try:
         app()
     except PhalanxError as error:
-        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        _complain(error)
         sys.exit(error.exit_code)
     except (OSError, sqlite3.Error) as error:
-        err.print(f"phalanx: {error}", markup=False, highlight=False, soft_wrap=True)
+        _complain(error)
         sys.exit(1)
+
+
+def _complain(error: Exception) -> None:
+    """What servers and files say is in it: none of that steers the terminal."""
+    from phalanx.report.words import harmless
+
+    err.print(harmless(f"phalanx: {error}"), markup=False, highlight=False, soft_wrap=True)

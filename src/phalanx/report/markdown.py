@@ -124,7 +124,9 @@ def _signs(facts: RunFacts) -> list[str]:
     lines = []
     for name, found in by_name(signs(facts)).items():
         more = f" and {len(found) - 1:,} more like it" if len(found) > 1 else ""
-        lines.append(f"> - `{name}`: {_safe(found[0].sentence)}{more}. {_safe(found[0].advice)}.")
+        lines.append(
+            f"> - `{name}`: {_safe(found[0].sentence)}{more}. To do: {_safe(found[0].advice)}."
+        )
     return ["> Signs to look into:", *lines, ""] if lines else []
 
 
