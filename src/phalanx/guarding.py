@@ -76,9 +76,11 @@ class Guards:
                     unread.append(Judgment("", request.member.name, settings.protocol, None, None,
                                            why, raw=said))  # fmt: skip
             if left[phase] and len(unread) > limit * asked:
+                # Each of two replies spoils a judgment: at least this share is unreadable, and as
+                # things are at most twice the share of those heard.
+                count, most = len(unread), min(1.0, 2 * len(unread) / (asked - left[phase]))
                 left[phase] = 0  # what is under way still ends, and is told nobody
-                # Each of two replies spoils a judgment, so at least this share is unreadable.
-                self._refuse(number, "judgments", unread, len(unread), asked, "replies of judges")
+                self._refuse(number, "judgments", unread, count, asked, "replies of judges", most)
 
         return heard
 
@@ -117,14 +119,17 @@ class Guards:
         missing: int,
         asked: int,
         what: str,
+        proposed: float | None = None,
     ) -> None:
+        proposed = missing / asked if proposed is None else proposed
         limit, key = unreadable_limit(self._config)
         fired = Fired(
             "max_unreadable", where, missing / asked, limit,
             f"{missing} of {asked} {what} could not be read", advice(gaps, self._config),
-            f"{key}={above(missing / asked)}", number,
+            f"{key}={above(proposed)}", number,
         )  # fmt: skip
-        self._act(fired, too_many(gaps, missing, asked, self._config, what, (limit, key)))
+        whole = too_many(gaps, missing, asked, self._config, what, (limit, key), proposed)
+        self._act(fired, whole)
 
     # What an iteration has -----------------------------------------------------------------------
 

@@ -44,10 +44,12 @@ def too_many(
     config: Config,
     what: str = "judgments",
     limited: tuple[float, str] | None = None,
+    proposed: float | None = None,
 ) -> str:
     """The message of an error: ``missing`` of ``asked`` are, ``gaps`` are among them.
 
     ``limited``: the limit of a run, and its key; a command has ``judge.max_unreadable``.
+    ``proposed``: a limit that lets it pass, where that is not the share that is missing.
     """
     most, key = limited or (config.judge.max_unreadable, "judge.max_unreadable")
     failed = [gap for gap in gaps if has_failed(gap)]
@@ -66,7 +68,7 @@ def too_many(
     return (
         f"{missing} of {asked} {what} could not be read ({limit}), for example: {example}. "
         f"{advice(gaps, config)} (with another --out), or go on here: "
-        f"{command} {key}={above(missing / asked)}; the responses are kept{also}"
+        f"{command} {key}={above(proposed or missing / asked)}; the responses are kept{also}"
     )
 
 
