@@ -34,7 +34,7 @@ def watched(browser, **options) -> Iterator:
         yield page
         elsewhere = [
             url for url in asked
-            if urlsplit(url).scheme not in ("file", "data", "blob")
+            if urlsplit(url).scheme not in ("file", "data", "blob", "about")
             and urlsplit(url).hostname != "127.0.0.1"
         ]  # fmt: skip
         assert not elsewhere
