@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.cli import app
+from phalanx.cli.base import VERBS
 from tests.scripts import command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,6 +152,12 @@ def test_presets_check_in_a_bare_environment():
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_the_help_lists_every_verb_once():
+    listed = [verb for verbs in VERBS.values() for verb in verbs]
+    assert sorted(listed) == sorted(command.name or command.callback.__name__
+                                    for command in app.registered_commands)  # fmt: skip
 
 
 def test_help_of_every_command():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from phalanx.errors import ConfigError, Interrupted, PhalanxError
 from phalanx.version import __version__
@@ -20,8 +21,32 @@ from phalanx.version import __version__
 if TYPE_CHECKING:
     from phalanx.config.schema import Config
 
+VERBS = {
+    "Start": ("demo", "init", "methods", "recruit", "check"),
+    "Runs": ("run", "status", "watch", "serve", "report", "label"),
+    "Several methods": ("compare", "ablate", "reproduce"),
+    "Measure": ("eval", "judge-bench"),
+    "Use": ("chat", "serve-openai"),
+    "Ask without a run": ("mix", "judge", "synthesise", "mixture-search"),
+    "Hand on": ("export", "push", "pull", "pack", "unpack"),
+}
+"""The verbs as the help lists them."""
+
+
+class _Verbs(TyperGroup):
+    def list_commands(self, ctx) -> list[str]:
+        return [verb for verbs in VERBS.values() for verb in verbs]
+
+    def get_command(self, ctx, cmd_name: str):
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.rich_help_panel = next(k for k, verbs in VERBS.items() if cmd_name in verbs)
+        return command
+
+
 app = typer.Typer(
     name="phalanx",
+    cls=_Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
