@@ -186,8 +186,12 @@ def test_flips_stop_the_run_with_its_judgments_kept(tmp_path):
         assert ledger.state(1) is not None
     assert f"{flipped} of 24 readable judgments" in str(error)
     before = sent(tmp_path / "run")
-    stopped(strict, tmp_path / "run", "guard max_flips stopped")
+    other = {"guard.max_flips": 0.5, "judge.max_unreadable": 0.7, "budget.seconds": 900}
+    stopped(duels(tmp_path, FLIPPING, **more, **other), tmp_path / "run", "max_flips stopped")
     assert sent(tmp_path / "run") == before
+    shown = " ".join(command("status", tmp_path / "run").stdout.split())
+    assert "Guards: max_unreadable 0.7 (stop), max_flips 0.5 (stop)" in shown, "those of now"
+    assert "budget.seconds 900 (stop)" in shown
     free = duels(tmp_path, FLIPPING, **more, **{"guard.max_flips": 1.0})
     align(free, tmp_path / "run")
     align(free, tmp_path / "whole")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.collective.alarms import FACT, from_json
 from phalanx.config import load
 from phalanx.config.schema import Config
 from phalanx.engines.scripted import ScriptedEngine
@@ -90,6 +91,13 @@ def test_a_member_that_moves_too_far_ends_the_run_and_keeps_what_was_judged(base
         align(learning(base, **{"budget.seconds": 1e-3}), run)
     assert count(run, "judgments") == 10
 
+    higher = stopped(learning(base, **{"guard.max_kl": 0.02}), run, "limit 0.02")
+    with Ledger(run_ledger_path(run)) as ledger:
+        known = [(one.limit, did) for one, did in from_json(ledger.get(FACT))]
+        assert known == [(0.02, "stop")], "the newest limit is the one that is shown"
+        assert ledger.count("events", "kind = 'guard'") == 2
+    assert higher.fired.value == error.fired.value
+
     key, value = error.fired.setting.split("=")
     assert float(value) > error.fired.value
     align(learning(base, **{key: 50.0}), run)
@@ -135,7 +143,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_or_skips_the_member(base, tmp_pa
         assert all('"not_finite"' in row["num_dropped"] for row in rows)
     shown = " ".join(command("status", run).stdout.split())
     assert "! guard finite_loss skipped a training in iteration 1: ada: the" in shown
-    assert "It goes on as it was" in shown
+    assert "the member stays as it was" in shown
 
 
 # Reputations that rise while dev scores fall -----------------------------------------------------

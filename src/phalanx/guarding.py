@@ -75,12 +75,13 @@ class Guards:
                     said = {"reply": reply.said}
                     unread.append(Judgment("", request.member.name, settings.protocol, None, None,
                                            why, raw=said))  # fmt: skip
-            if left[phase] and len(unread) > limit * asked:
+            if left[phase] and len(unread) / asked > limit:
                 # Each of two replies spoils a judgment: at least this share is unreadable, and as
                 # things are at most twice the share of those heard.
                 count, most = len(unread), min(1.0, 2 * len(unread) / (asked - left[phase]))
                 left[phase] = 0  # what is under way still ends, and is told nobody
-                self._refuse(number, "judgments", unread, count, asked, "replies of judges", most)
+                what = "replies of judges"
+                self._refuse(number, "judgments", unread, count, asked, what, most, "at least ")
 
         return heard
 
@@ -97,7 +98,7 @@ class Guards:
             ("verdicts on judgments", "meta.asked", "meta.unreadable"),
         ):
             asked, unreadable = int(counts.get(given, 0)), int(counts.get(lacking, 0))
-            if asked and unreadable > limit * asked:
+            if asked and unreadable / asked > limit:
                 gaps = [judgment for judgment in result.judgments if not judgment.readable]
                 self._refuse(number, what, gaps, unreadable, asked, what)
         lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
@@ -120,16 +121,17 @@ class Guards:
         asked: int,
         what: str,
         proposed: float | None = None,
+        bound: str = "",
     ) -> None:
         proposed = missing / asked if proposed is None else proposed
         limit, key = unreadable_limit(self._config)
         fired = Fired(
             "max_unreadable", where, missing / asked, limit,
-            f"{missing} of {asked} {what} could not be read", advice(gaps, self._config),
+            f"{bound}{missing} of {asked} {what} could not be read", advice(gaps, self._config),
             f"{key}={above(proposed)}", number,
         )  # fmt: skip
         whole = too_many(gaps, missing, asked, self._config, what, (limit, key), proposed)
-        self._act(fired, whole)
+        self._act(fired, bound + whole)
 
     # What an iteration has -----------------------------------------------------------------------
 
@@ -236,8 +238,8 @@ class Guards:
             for result in results:
                 name = result.member.name
                 if NOT_FINITE in result.num_dropped:
-                    says = f"{result.notes[0]} It goes on as it was"
-                    self._note(replace(alarms.not_finite(name, says), iteration=number), "skip")
+                    fired = alarms.not_finite(name, result.notes[0])
+                    self._note(replace(fired, iteration=number), "skip")
                     result = replace(result, notes=result.notes[1:])
                 elif limit is not None:
                     self._look(alarms.ever_too_far(name, result.steps, limit), number)
@@ -288,12 +290,14 @@ class Guards:
         return alarms.from_json(self._ledger.get(FACT))
 
     def _note(self, fired: Fired, action: str) -> None:
-        """Record what fired, and say it where the run goes on; once for its place and action."""
+        """Record what fired, and say it where the run goes on; once for its place and action,
+        unless the limit was changed in between: then the newest stands."""
         known = self._known()
-        if any((one.place, did) == (fired.place, action) for one, did in known):
+        if (fired, action) in known:
             return
-        self._ledger.put(FACT, alarms.as_json([*known, (fired, action)]))
+        kept = [one for one in known if (one[0].place, one[1]) != (fired.place, action)]
         self._ledger.event(EVENT, f"{fired.rule} ({action}), {fired.sentence}")
+        self._ledger.put(FACT, alarms.as_json([*kept, (fired, action)]))
         if action in ("warn", "skip"):
             self._progress.say(f"Warning: guard {fired.rule}, {fired.sentence}")
 

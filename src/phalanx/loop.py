@@ -227,8 +227,7 @@ def _unheard(ledger: Ledger, members: Sequence[Member]) -> dict[str, Member]:
 def _change_length(session: Session, before: Config) -> None:
     """A run may go on to more iterations, or be content with fewer, but not unmake one."""
     config, ledger = session.config, session.ledger
-    free = [(one.aggregate.anchors, one.guard, one.share, one.track) for one in (config, before)]
-    if free[0] != free[1]:
+    if _shown(config) != _shown(before):
         ledger.put("config", config.model_dump_json())
     if config.iterations == before.iterations or not length_of(config):
         return
@@ -239,6 +238,12 @@ def _change_length(session: Session, before: Config) -> None:
             f"{config.iterations}"
         )
     ledger.set_length(config.model_dump_json(), config.iterations)
+
+
+def _shown(config: Config) -> tuple[Any, ...]:
+    """What may change at any time, and is shown, or read, from the ledger."""
+    limits = (config.judge.max_unreadable, config.guard, config.budget)
+    return (config.aggregate.anchors, *limits, config.share, config.track)
 
 
 def prepare_pool(session: Session) -> None:

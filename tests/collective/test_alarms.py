@@ -36,6 +36,23 @@ def test_flips_fire_above_the_limit_and_never_on_few_judgments():
     assert flips(1, 20, 0.0) is not None
 
 
+@given(st.integers(20, 4000), st.integers(1, 99))
+def test_a_share_that_is_the_limit_passes(readable, percent):
+    """0.29 * 100 is 28.999999999999996; a share is compared, and what is advised passes."""
+    flipped = readable * percent // 100
+    assert flips(flipped, readable, flipped / readable) is None
+    fired = flips(readable, readable, percent / 100)
+    assert flips(flipped, readable, percent / 100) is None
+    assert flips(readable, readable, float(fired.setting.split("=")[1])) is None
+
+
+def test_a_fall_that_is_the_limit_passes():
+    """0.8 - 0.7 is 0.10000000000000009."""
+    at = Course("ada", 0, (0.0, 1.0), (16 / 20, 14 / 20), 20)
+    assert hacking([at], 0.1) is None
+    assert hacking([at], 0.09).setting == "guard.hacking=0.1"
+
+
 def test_lengths_are_compared_with_the_first_iteration_that_has_enough():
     lengths = {
         "ada": {1: (9, 1.0), 2: (10, 40.0), 3: (12, 50.0)},

@@ -54,7 +54,8 @@ class Fired:
 
 def flips(flipped: int, readable: int, limit: float) -> Fired | None:
     """Whether too many of the readable judgments are of the place, not of the response."""
-    if readable < MIN_JUDGMENTS or flipped <= limit * readable:
+    # A share, since a limit times a count may be rounded to less than the count at the limit.
+    if readable < MIN_JUDGMENTS or flipped / readable <= limit:
         return None
     return Fired(
         "max_flips", "judgments", flipped / readable, limit,
@@ -107,7 +108,7 @@ class Course:
 
     @property
     def fall(self) -> float:
-        return self.dev[0] - self.dev[1]
+        return round(self.dev[0] - self.dev[1], 9)  # 0.8 - 0.7 is 0.1, and no more
 
 
 def hacking(courses: Sequence[Course], limit: float) -> Fired | None:

@@ -56,19 +56,19 @@ def too_many(
     mostly = failed if 2 * len(failed) > len(gaps) else [gap for gap in gaps if gap not in failed]
     reasons = sorted({gap.reason for gap in mostly if gap.reason})
     example = "; ".join(reasons[:3]) or "see phalanx export RUN responses"
-    limit = f"limit {most:.0%}"
+    limit = f"limit {100 * most:.3g}%"
+    command = "phalanx run CONFIG" if limited else "the same command with"
+    on = f"go on here: {command} {key}={above(proposed or missing / asked)}"
     if mostly and mostly == failed:
         return (
             f"{missing} of {asked} {what} are missing ({limit}), and most of them since requests "
             f"failed, for example: {example}. Mend that and start again: failed requests are asked "
-            "again, the other responses are kept"
+            f"again, the other responses are kept; or {on}"
         )
-    command = "phalanx run CONFIG" if limited else "the same command with"
     also = "; requests that failed are asked again next time" if failed else ""
     return (
         f"{missing} of {asked} {what} could not be read ({limit}), for example: {example}. "
-        f"{advice(gaps, config)} (with another --out), or go on here: "
-        f"{command} {key}={above(proposed or missing / asked)}; the responses are kept{also}"
+        f"{advice(gaps, config)} (with another --out), or {on}; the responses are kept{also}"
     )
 
 
