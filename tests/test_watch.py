@@ -166,6 +166,14 @@ def test_a_narrow_terminal_and_one_without_colour(tmp_path):
     assert "Reputations" in plain
 
 
+def test_a_dumb_terminal_gets_lines_while_the_run_goes_on(tmp_path):
+    folder = big_ledger.make(tmp_path / "run", 20, finished=False, huge=False)
+    said, code = in_a_terminal(80, "watch", folder, TERM="dumb")
+    assert code == KILLED
+    assert "\x1b" not in said
+    assert said.splitlines()[-1].startswith("run: killed: ")
+
+
 def test_what_failed_steers_no_terminal(tmp_path):
     folder = big_ledger.make(tmp_path / "run", 20, finished=False, huge=False)
     with Ledger(run_ledger_path(folder), writable=True) as ledger:

@@ -66,7 +66,9 @@ def watch(
         elif quiet:
             shown = Quiet(say)
         else:
-            shown = Window(console) if console.is_terminal else Log(say)
+            # A dumb terminal would show a window once it is closed, and nothing until then.
+            drawn = console.is_terminal and not console.is_dumb_terminal
+            shown = Window(console) if drawn else Log(say)
         end = follow(folder, shown, every_s=every)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
