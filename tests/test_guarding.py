@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.collective.alarms import FACT, from_json
+from phalanx.collective.alarms import FACT, from_json, in_words
 from phalanx.config import load
 from phalanx.config.schema import Config
 from phalanx.engines.scripted import ScriptedEngine
@@ -18,6 +18,7 @@ from phalanx.errors import BudgetError, GuardError, JudgmentError
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.loop import align
 from phalanx.methods import sparta
+from phalanx.plan import make_plan
 from phalanx.progress import Silent
 from phalanx.sources import instructions_of
 from phalanx.workshop import Workshop
@@ -242,6 +243,47 @@ def test_the_command_says_how_to_go_on_in_its_last_line(tmp_path):
     assert "guard max_flips paused the run in iteration 1" in page
     with Ledger(run_ledger_path(run)) as ledger:
         assert f'"max_flips":{setting.split("=")[1]}' in ledger.get("config").replace(" ", "")
+
+
+def test_a_guard_that_gets_no_numbers_is_told(tmp_path):
+    """Few judgments and responses an iteration, no dev items, nobody trained, no endpoint; and two
+    limits for one thing."""
+    more = {
+        "judge.protocol": "pairwise",
+        "match.duels": 3,
+        "judge.max_unreadable": 0.3,
+        "guard.max_unreadable": 0.4,
+        "guard.max_flips": 0.1,
+        "guard.length_drift": 1.2,
+        "guard.hacking": 0.1,
+        "guard.max_kl": 0.5,
+        "budget.requests": 100,
+    }
+    config = duels(tmp_path, FLIPPING, **more)
+    told = [note for note in make_plan(config).notes if note.startswith(("guard", "budget", "jud"))]
+    assert [note.split(": ")[0] for note in told] == [
+        "budget.requests", "judge.max_unreadable", "guard.hacking", "guard.max_kl",
+        "guard.max_flips", "guard.length_drift",
+    ]  # fmt: skip
+    assert "about 6 judgments an iteration, and it wants at least 20" in told[4]
+    align(config, tmp_path / "run")
+    assert fired(tmp_path / "run") == [], "three duels are noise"
+    more |= {"match.duels": 40, "judge.max_unreadable": 0.5, "guard.max_flips": 1.0}
+    enough = make_plan(duels(tmp_path, FLIPPING, **more)).notes
+    assert not [note for note in enough if "hardly ever" in note or "counts for nothing" in note]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("frozen", "none"),
+        ("spin", "none"),
+        ("sppo", "max_unreadable 0.5 (stop)"),
+        ("consensus_grpo", "finite_loss (stop)"),
+    ],
+)
+def test_guards_that_are_on_by_default_are_named_where_they_can_fire(method, words):
+    assert in_words(load(ROOT / "configs" / "smoke" / f"{method}.yaml")) == words
 
 
 def test_responses_that_grow_from_one_iteration_to_the_next(tmp_path):

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from phalanx.collective.gaps import above, unreadable_limit
+from phalanx.config.rules_guarding import idle
 from phalanx.config.schema import Config
-from phalanx.config.schema_watching import GuardSettings
 from phalanx.thresholds import MIN_ITEMS, MIN_JUDGMENTS, MIN_RESPONSES, MIN_STEPS
 
 DISTANCES = ("kl/chosen", "kl")
@@ -22,7 +22,8 @@ Place = tuple[str, int, str]
 """Rule, iteration, where in it."""
 FACT = "guards"
 """Fact of a run's ledger: what fired, with what was done about it (:func:`as_json`)."""
-_OPTIONAL = ("max_flips", "length_drift", "hacking", "max_kl")
+_SET = ("max_unreadable", "max_flips", "length_drift", "hacking", "max_kl")
+"""Guards that have a limit to set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +216,18 @@ def _finite(value: float) -> float | None:
 def in_words(config: Config) -> str:
     """The guards that are on, with limits and actions, budgets among them.
 
+    Those that are on by default are left out where they can never fire.
+
     >>> in_words(Config())
     'max_unreadable 0.5 (stop), finite_loss (stop)'
     """
-    guard: GuardSettings = config.guard
-    limits = {"max_unreadable": unreadable_limit(config)[0]}
-    limits |= {name: one for name in _OPTIONAL if (one := getattr(guard, name)) is not None}
+    guard, off = config.guard, idle(config)
+    limits = {name: one for name in _SET if (one := getattr(guard, name)) is not None}
+    if "max_unreadable" not in off:
+        limits = {"max_unreadable": unreadable_limit(config)[0]} | limits
     listed = [f"{name} {limit:g} ({getattr(guard.action, name)})" for name, limit in limits.items()]
-    listed.append(f"finite_loss ({guard.action.finite_loss})")
+    if "finite_loss" not in off:
+        listed.append(f"finite_loss ({guard.action.finite_loss})")
     budget = {key: most for key, most in config.budget if most is not None}
-    return ", ".join([*listed, *(f"budget.{key} {most:g} (stop)" for key, most in budget.items())])
+    listed += [f"budget.{key} {most:g} (stop)" for key, most in budget.items()]
+    return ", ".join(listed) or "none"

@@ -290,6 +290,10 @@ def _judging(config: Config) -> Iterator[Fault]:
 
 
 def _budget(config: Config) -> Iterator[Fault]:
+    if all(member.engine != "openai" for member in config.pool.members):
+        text = "no member is behind an endpoint, and nobody else counts for it"
+        given = [key for key in ("requests", "tokens") if getattr(config.budget, key) is not None]
+        yield from (Fault(("budget", key), text, "note") for key in given)
     if config.budget.money is None:
         return
     free = [e.name for e in config.endpoints if not (e.price_in or e.price_out)]

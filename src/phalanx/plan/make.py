@@ -23,6 +23,7 @@ from phalanx.plan import speed
 from phalanx.plan.content import content_faults, overlaps_of
 from phalanx.plan.contexts import context_notes
 from phalanx.plan.endpoints import EndpointPlan, budget_lines, endpoints_of
+from phalanx.plan.guards import guard_notes
 from phalanx.plan.machines import Machine, machine_named, this_machine
 from phalanx.plan.memory import BasePlan
 from phalanx.plan.placement import Placement
@@ -191,6 +192,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes += [*_skipped(config), *_from_hub(config)]
     asked = [*(demand for _, demand in all_demands(rounds)), *measuring]
     notes += context_notes(config, bases, asked)
+    notes += guard_notes(config, rounds, items * config.evaluate.dev_share)
     if mixes:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
