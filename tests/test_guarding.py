@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -226,14 +228,18 @@ def test_the_command_says_how_to_go_on_in_its_last_line(tmp_path):
     assert done.returncode == 6
     assert last.startswith("phalanx: guard max_flips paused the run in iteration 1: ")
     assert "the same command goes on" in last
-    assert "or go on here: phalanx run CONFIG guard.max_flips=0." in last
+    assert f"or go on here: phalanx run {path} --out {run} guard.max_flips=0." in last
     status = command("status", run).stdout
     assert "Guards: max_unreadable 0.5 (stop), max_flips 0.5 (pause)" in " ".join(status.split())
     assert "! guard max_flips paused the run in iteration 1" in " ".join(status.split())
     ended = command("watch", run, "-q")
     assert ended.returncode == 6
     setting = last[last.index("guard.max_flips=") :]
-    more = command("run", path, setting, "guard.action.max_flips=warn", "--out", run, "-q")
+    same = command("run", path, "guard.action.max_flips=stop", "--out", run, "--json")
+    said = json.loads(same.stdout.splitlines()[-1])
+    assert (same.returncode, said["exit_code"]) == (5, 5)
+    copied = said["reason"].partition("go on here: phalanx ")[2]
+    more = command(*shlex.split(copied), "-q")
     assert more.returncode == 0, more.stderr
     assert "Warning: guard max_flips paused the run in iteration 1" in " ".join(
         command("report", run).stdout.split()

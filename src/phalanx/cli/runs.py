@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -123,11 +126,25 @@ def _run(source: str, overrides: list[str] | None, out_folder: Path | None, quie
     progress = for_terminal(quiet=quiet)
     progress.say(f"Run folder: {folder}")
     try:
-        with stopping():
+        with stopping(), _as_typed(source, overrides, out_folder):
             align(config, folder, progress=progress)
     finally:
         progress.finish()
     _show(open_run(folder), None)
+
+
+@contextmanager
+def _as_typed(source: str, overrides: list[str] | None, out_folder: Path | None) -> Iterator[None]:
+    """Where an error says how to go on, the command is that of this run: it can be copied."""
+    from phalanx.errors import PhalanxError
+
+    try:
+        yield
+    except PhalanxError as error:
+        words = ["phalanx", "run", source, *(overrides or [])]
+        words += ["--out", str(out_folder)] if out_folder else []
+        error.args = (str(error).replace("phalanx run CONFIG", shlex.join(words)),)
+        raise
 
 
 def _run_for_machines(source: str, overrides: list[str] | None, out_folder: Path | None) -> None:
@@ -145,7 +162,7 @@ def _run_for_machines(source: str, overrides: list[str] | None, out_folder: Path
         progress.event("start", folder=str(folder), method=config.method,
                        iterations=config.iterations)  # fmt: skip
         try:
-            with stopping():
+            with stopping(), _as_typed(source, overrides, out_folder):
                 align(config, folder, progress=progress)
         finally:
             progress.finish()
