@@ -19,6 +19,7 @@ from phalanx.ledger import Ledger, RunLock, run_ledger_path
 from phalanx.progress import Silent
 from tests import kill_driver
 from tests.comparing.files import SCRIPT, base, comparison
+from tests.scripts import command
 
 NEAR = {"match.nearest": 2}
 METHODS = {"sparta": {}, "sppo": {"sppo.instructions": 2, "sppo.samples": 3}}
@@ -74,6 +75,23 @@ def test_arms_of_a_seed_share_their_measurement(whole):
         with Ledger(whole / "seed-1" / name / "ledger.sqlite") as ledger:
             taken = ledger.query("SELECT phase, attempts FROM responses WHERE attempts = 0")
         assert len([row for row in taken if row["phase"].startswith("evaluate")]) == shared
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_guard_stops_its_own_arm_and_says_how_that_one_goes_on(jobs, tmp_path):
+    ways = {"sparta": {"guard.max_flips": 0, "match.duels": 30}, "sppo": METHODS["sppo"]}
+    compared = comparison(ways, base=base(judge={"protocol": "pairwise"}))
+    out = tmp_path / "out"
+    (failed,) = run_all(compared, out, jobs=jobs, progress=Silent())
+    assert failed.name == "sparta"
+    assert "guard max_flips stopped the run in iteration 1: " in failed.why
+    copied = failed.why.partition("go on here: phalanx ")[2].split(" (")[0]
+    arm = out / "seed-1" / "sparta"
+    assert copied.startswith(f"run {arm}.yaml --out {arm} guard.max_flips=")
+    assert set(contents(out, "frozen", "sppo")), "the others are finished"
+    more = command(*copied.split(), "-q")
+    assert more.returncode == 0, more.stderr
+    assert run_all(compared, out, progress=Silent()) == ()
 
 
 def test_an_arm_s_configuration_can_be_run_by_itself(whole, tmp_path):

@@ -8,6 +8,7 @@ at the end and stops no other.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -249,6 +250,9 @@ class _Work:
                 with log.open("a", encoding="utf-8") as stream:
                     traceback.print_exc(file=stream)
                 why = f"{type(error).__name__}: {error} ({log})"
+            folder = pool_folder(self.out, seed).with_name(name)
+            words = [f"{folder}.yaml", "--out", str(folder)]  # what a guard proposes, for this run
+            why = why.replace("phalanx run CONFIG", f"phalanx run {shlex.join(words)}")
             with self.lock:
                 self.failed.append(Failed(name, seed, why))
             self.progress.say(f"  Seed {seed}, {name} failed: {why}")
