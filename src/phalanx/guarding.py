@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 
 from phalanx import pool
 from phalanx.collective import alarms
@@ -103,7 +104,7 @@ class Guards:
                 self._refuse(number, what, gaps, unreadable, asked, what)
         lost = [o for o in result.outcomes if o.status in ("unanswered", "no_quorum")]
         if limit < 1 and lost and len(lost) == len(result.outcomes):
-            reasons = sorted({outcome.reason for outcome in lost})
+            reasons = sorted({shorten(outcome.reason, 200) for outcome in lost})
             unanswered = [o.reason for o in lost if o.status == "unanswered"]
             failed = any(not reason.endswith("empty response") for reason in unanswered)
             again = "; failed ones are asked again next time" if failed else ""

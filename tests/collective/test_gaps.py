@@ -70,3 +70,14 @@ def test_failures_are_named_as_such():
     few = too_many([failed, missing({"a": "hm"}), missing({"a": "hm"})], 3, 4, Config())
     assert "could not be read" in few
     assert "requests that failed are asked again" in few
+
+
+def test_what_servers_say_is_one_line_of_it_and_there_is_a_way_to_go_on():
+    page = "first: engine: <html>\n<body>\n" + "bad gateway " * 100
+    gap = missing({"first": ERROR, "second": "[[A]]"}, reason=page)
+    said = too_many([gap] * 3, 3, 10, Config(), limited=(0.125, "guard.max_unreadable"))
+    assert "\n" not in said
+    assert len(said) < 600
+    assert "first: engine: <html> <body> bad gateway" in said
+    assert "limit 12.5%" in said
+    assert said.endswith("or go on here: phalanx run CONFIG guard.max_unreadable=0.3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
+from textwrap import shorten
 
 from phalanx.config.mixing import MOA
 from phalanx.config.schema import Config
@@ -54,7 +55,8 @@ def too_many(
     most, key = limited or (config.judge.max_unreadable, "judge.max_unreadable")
     failed = [gap for gap in gaps if has_failed(gap)]
     mostly = failed if 2 * len(failed) > len(gaps) else [gap for gap in gaps if gap not in failed]
-    reasons = sorted({gap.reason for gap in mostly if gap.reason})
+    # A server may have answered with a page; the message is one line, and to be read.
+    reasons = sorted({shorten(gap.reason, 200) for gap in mostly if gap.reason})
     example = "; ".join(reasons[:3]) or "see phalanx export RUN responses"
     limit = f"limit {100 * most:.3g}%"
     command = "phalanx run CONFIG" if limited else "the same command with"
