@@ -355,6 +355,15 @@ class Slow(ScriptedEngine):
         return super().respond(requests)
 
 
+def test_check_tells_a_budget_that_will_not_do():
+    def told(seconds: float) -> list[str]:
+        notes = make_plan(load("preset:demo", {"budget.seconds": seconds})).notes
+        return [note for note in notes if note.startswith("budget.seconds")]
+
+    assert "and is stopped after 30.0 s, to go on when" in told(30)[0]
+    assert told(1e6) == []
+
+
 def slowly(config: Config, folder: Path) -> None:
     with Workshop(config, folder) as shop:
         shop.use("scripted", Slow(batch_size=4))

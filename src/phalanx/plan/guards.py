@@ -8,14 +8,25 @@ from phalanx.collective.purposes import JUDGING
 from phalanx.config.rules_guarding import idle
 from phalanx.config.schema import Config
 from phalanx.plan.rounds import Demand, Round, steps_of
+from phalanx.plan.speed import Times
+from phalanx.report.words import duration
 from phalanx.thresholds import MIN_ITEMS, MIN_JUDGMENTS, MIN_RESPONSES, MIN_STEPS
 
 
-def guard_notes(config: Config, rounds: Sequence[Round], dev_items: float) -> Iterator[str]:
-    """A note for each guard that wants more numbers than an iteration has, on average.
+def guard_notes(
+    config: Config, rounds: Sequence[Round], dev_items: float, times: Times | None
+) -> Iterator[str]:
+    """A note for each guard that wants more numbers than an iteration has, on average, and for a
+    budget of seconds that will not do.
 
     ``dev_items``: so many are asked of each member.
     """
+    limit = config.budget.seconds
+    if limit is not None and times is not None and times.total > limit:
+        yield (
+            f"budget.seconds: the run takes about {duration(times.total)} and is stopped after "
+            f"{duration(limit)}, to go on when the budget is raised"
+        )
     off = idle(config)
     for key, least, most, of in (
         ("max_flips", MIN_JUDGMENTS, _judgments(rounds), "judgments an iteration"),

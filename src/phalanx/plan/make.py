@@ -192,7 +192,8 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
     notes += [*_skipped(config), *_from_hub(config)]
     asked = [*(demand for _, demand in all_demands(rounds)), *measuring]
     notes += context_notes(config, bases, asked)
-    notes += guard_notes(config, rounds, items * config.evaluate.dev_share)
+    times = times_of(config, bases, placement, tokens, rounds, measuring)
+    notes += guard_notes(config, rounds, items * config.evaluate.dev_share, times)
     if mixes:
         notes += rankers_of(config)
     served = any(wave.server for wave in placement.waves)
@@ -216,7 +217,7 @@ def _plan(config: Config, found: list[Fault], complete: bool, machine: Machine) 
         placement=placement,
         endpoints=endpoints,
         budget=tuple(budget_lines(config, endpoints)),
-        times=times_of(config, bases, placement, tokens, rounds, measuring),
+        times=times,
         assumption=speed.words(placement.units, served),
         writes_verdicts=writes,
         assumed="" if complete else _assumed(mixes),
