@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from phalanx.serving.bodies import Refused, read_chat, read_text
+from phalanx.serving.desk import open_desk
 from tests.scripts import write_pool
 from tests.serving.conftest import RULES, client, endpoint
 
@@ -55,6 +56,24 @@ def test_a_text_that_hit_the_limit_says_so(scripted):
     assert made.choices[0].finish_reason == "stop"
     assert [choice.finish_reason for choice in whole.choices] == ["length", "stop"]
     assert whole.choices[1].text == "I think it is Lima."
+
+
+def test_judges_who_write_nothing_are_asked_for_no_votes(tmp_path):
+    pool = write_pool(tmp_path, ["ada", "bob", "cleo"], RULES)
+    pool.write_text(pool.read_text() + "judge: {protocol: likelihood}\nbest_of_n: {member: bob}\n")
+    with open_desk(pool) as desk:
+        assert desk.about("collective").startswith("best_of_n: ")
+
+
+def test_a_council_without_a_vote_names_another_collective(tmp_path):
+    lost = RULES.replace("reply: '[[1]]'", "reply: none").replace("reply: '[[2]]'", "reply: none")
+    pool = write_pool(tmp_path, ["ada", "bob", "cleo"], lost)
+    with (
+        endpoint(pool) as place,
+        client(place) as talk,
+        pytest.raises(openai.APIStatusError, match=r"no vote.*--collective best_of_n"),
+    ):
+        talk.chat.completions.create(model="collective", messages=ASKED)
 
 
 def test_the_collective_answers_by_its_council(scripted):

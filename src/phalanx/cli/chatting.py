@@ -55,7 +55,7 @@ Together = Annotated[
     typer.Option(
         metavar="KIND",
         help="Who the collective is: mixture, council, debate, best_of_n, none; auto: what "
-        "the configuration says, else a council of three and more.",
+        "the configuration says, else by how its members judge.",
     ),
 ]
 

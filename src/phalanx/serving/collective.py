@@ -1,8 +1,10 @@
 """The collective of a source: whoever of its members answer as one.
 
 The rule, unless a name says otherwise: the method of the configuration where it is one that
-answers; else its mixture, where it names an aggregator; else a council of all contestants, where
-their votes can be asked for; else there is none.
+answers; else its mixture, where it names an aggregator; else, where judges say by probabilities
+what they think, the best of several answers as they see it, since such a pool may not write a vote
+that can be read; else a council of all contestants, where their votes can be asked for; else there
+is none.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ AUTO, NONE = "auto", "none"
 KINDS = (MIXED, *(name for name in TOGETHER if name != SAMPLED))
 """What a collective may be. ``self_consistency`` is none: it votes on final answers, and free texts
 have none."""
+BY_PROBABILITIES = ("expected", "likelihood")
+"""Protocols whose judges write nothing."""
 
 
 def collective_of(origin: Origin, kind: str = AUTO, iteration: int | None = None) -> Subject | None:
@@ -53,6 +57,10 @@ def collective_of(origin: Origin, kind: str = AUTO, iteration: int | None = None
         return _read(origin, config.method, at)[0]
     if config.mixture.aggregator:
         return _read(origin, MIXED, at)[0]
+    if config.judge.protocol in BY_PROBABILITIES:
+        chosen, _ = _read(origin, "best_of_n", at)
+        if chosen is not None:
+            return chosen
     council, _ = _read(origin, "council", at)
     # Of two members each has the other's answer alone to vote for, which decides nothing.
     return council if council is not None and len(council.members) > 2 else None
@@ -102,4 +110,7 @@ def answer(
     (reached,) = method(
         [question], subject.asked, ask, settings, best=subject.best, want=want, place=place
     )
-    return replace(reached, reason=reached.reason or ("" if reached.response else "no answer"))
+    if reached.response is not None:
+        return reached
+    other = " (--collective best_of_n and debate need no votes)" * (subject.together == "council")
+    return replace(reached, reason=(reached.reason or "no answer") + other)
