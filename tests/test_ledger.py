@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from phalanx.errors import LedgerError
 from phalanx.identity import canonical_json, messages_json
 from phalanx.ledger import Ledger, run_ledger_path
+from phalanx.ledger.schema import create
 from phalanx.ledger.texts import LONG_LINE, TextReader, TextWriter
 from phalanx.types import (
     Failure,
@@ -162,6 +163,18 @@ def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         assert ledger.is_untouched()
     with Ledger(path) as reader:
         assert reader.is_untouched()
+
+
+def test_no_moment_of_a_start_leaves_a_ledger_that_readers_cannot_open(tmp_path):
+    """A change of the journal's kind in place could be cut off by a kill; see ``create``."""
+    path = run_ledger_path(tmp_path)
+    for end in ("-journal", "-wal", "-shm"):
+        (tmp_path / f"{path.name}.new{end}").write_bytes(b"of a start that was killed")
+    create(path)
+    assert path.read_bytes()[18:20] == bytes([2, 2])  # a WAL, in SQLite's file format
+    assert list(tmp_path.iterdir()) == [path]
+    with Ledger(path) as ledger:
+        assert ledger.is_untouched()
 
 
 def test_another_schema_is_refused(ledger):

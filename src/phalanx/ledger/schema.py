@@ -106,8 +106,12 @@ CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL, kind TEX
 def create(path: Path) -> None:
     """Put an empty ledger there, whole or not at all: who is killed leaves none without tables."""
     new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
+    for end in ("", "-journal", "-wal", "-shm"):  # of a start that was killed
+        new.with_name(new.name + end).unlink(missing_ok=True)
     with closing(sqlite3.connect(new)) as db, db:
+        # Here, not when it is opened: who is killed while a ledger changes to a log of this kind
+        # leaves one that cannot be read before somebody writes to it.
+        db.execute("PRAGMA journal_mode=WAL")
         # One transaction: by itself each statement waits for the disk, which is most of a start.
         db.executescript(f"BEGIN; {SCHEMA}")
         db.execute("INSERT INTO run VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
