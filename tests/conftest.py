@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """The browser of all pages: there can be one of Playwright's loops in a process."""
+    """The browser of a file's pages. Playwright has an event loop in this thread while it runs, so
+    that nobody else could begin one: it ends with the file."""
     from playwright.sync_api import sync_playwright
 
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
