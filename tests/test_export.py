@@ -185,6 +185,10 @@ def test_unknown_kinds_and_formats_name_the_closest(ledger, tmp_path):
     with pytest.raises(ConfigError, match="known: ") as caught:
         export(ledger, "zzz", out=tmp_path / "x")
     assert "did you mean" not in str(caught.value)
+    with pytest.raises(ConfigError, match="weights, adapter; did you mean 'weights'"):
+        export(ledger, "weigths", out=tmp_path / "x")
+    with pytest.raises(ConfigError, match="`phalanx export RUN adapter` writes it"):
+        export(ledger, "adapter", out=tmp_path / "x")
     with pytest.raises(ConfigError, match="prompts can be conversational"):
         export(ledger, "judgments", out=tmp_path / "x", conversational=True)
     assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,8 @@ TRAINING = {
 """Kinds that other trainers read, and their columns that can be conversations."""
 ANSWERS = ("alpaca-eval", "arena-hard")
 """Kinds that published tools read: see :mod:`phalanx.export_answers`."""
+WEIGHTS = ("weights", "adapter")
+"""What is written of a member, rather than rows: see :mod:`phalanx.handing.weights`."""
 _ALSO = {"pairs": "preferences"}  # what reports call them
 _BATCH = 10_000
 
@@ -161,8 +163,10 @@ def _refuse_turns(ledger: Ledger, what: str, where: str, values: Sequence[Any]) 
 
 
 def _kind(what: str) -> Kind:
+    if what in WEIGHTS:
+        raise ConfigError(f"{what!r} names no rows; `phalanx export RUN {what}` writes it")
     if what not in KINDS:
-        raise ConfigError(_unknown("export", what, (*KINDS, *ANSWERS)))
+        raise ConfigError(_unknown("export", what, (*KINDS, *ANSWERS, *WEIGHTS)))
     return KINDS[what]
 
 

@@ -439,7 +439,25 @@ def test_the_command_shows_what_goes_and_refuses_without_an_answer(run, hub, tmp
     assert dry.exit_code == 0, dry.output
     assert "adapter_model.safetensors" in dry.output
     assert (tmp_path / "pool-push" / "model" / "adapter_config.json").is_file()
-    assert "exists already" in str(phalanx("--dry-run").exception)
+    again = phalanx("--dry-run", "--member", "bob,ada")
+    assert again.exit_code == 0, again.output
+    card = tmp_path / "pool-push" / "model" / "README.md"
+    assert (card.parent / "bob" / "adapter_config.json").is_file()
+    assert not (card.parent / "adapter_config.json").exists(), "the earlier one is replaced whole"
+    whole = card.read_text("utf-8")
+    card.write_text("my own words", "utf-8")
+    refused = str(phalanx("--dry-run").exception)
+    assert "changed since --dry-run wrote it: model/README.md; remove it" in refused
+    assert card.read_text("utf-8") == "my own words"
+    assert phalanx("--dry-run", "--out", "other").exit_code == 0
+    (tmp_path / "other" / "dataset" / "notes.txt").write_text("mine", "utf-8")
+    refused = str(phalanx("--dry-run", "--out", "other").exception)
+    assert "dry-run wrote it: dataset/notes.txt" in refused
+    (tmp_path / "other" / ".phalanx-push.json").write_text("{", "utf-8")
+    assert "cannot be read" in str(phalanx("--dry-run", "--out", "other").exception)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text(whole, "utf-8")
+    assert "is not of --dry-run" in str(phalanx("--dry-run", "--out", "mine").exception)
     assert not hub.requests
     done = phalanx("--yes", "--data", "none")
     assert done.exit_code == 0, done.output

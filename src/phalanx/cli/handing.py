@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from phalanx.handing.hub import State
     from phalanx.handing.parcel import Parcel
 
-WEIGHTS = ("weights", "adapter")
-"""What ``export`` writes of a member, rather than rows."""
-
-
 @app.command()
 def export(
     ctx: typer.Context,
@@ -70,6 +66,8 @@ def export(
     Pairs and demonstrations load into TRL as they are. `weights` is base + adapter as one model
     for transformers, `adapter` a folder for PEFT.
     """
+    from phalanx.export import WEIGHTS
+
     _leave_nothing_half(ctx)
     if what in WEIGHTS:
         given = {"--format": format_, "--conversational": conversational, "--builder": builder,

@@ -88,7 +88,7 @@ def model_card(
         data["base_model_relation"] = "finetune" if sent[0].merged else "adapter"
     parts = [
         f"# {_safe(title)}",
-        _what(facts, names),
+        _whose(facts, names),
         "## How to load",
         *(_loading(one, where, config, marks) for one in sent),
         *([] if where == "FOLDER" else [f"All of it as a pool of Phalanx: `phalanx pull {where}`"]),
@@ -131,9 +131,9 @@ def dataset_card(
     first = next(iter(counts))
     parts = [
         f"# {_safe(where.rpartition('/')[2])}",
-        _what(facts, [m.name for m in facts.members]),
+        _whose(facts, [m.name for m in facts.members]),
         *([f"The models that learned from it: [{_safe(model)}](https://huggingface.co/{model})."]
-          if model else []),
+          if model and _learners(facts) else []),
         "## How to load",
         _fence(
             f'from datasets import load_dataset\n\nrows = load_dataset("{where}", "{first}", '
@@ -149,8 +149,7 @@ def dataset_card(
         "## Limitations",
         _list(
             [
-                "Models wrote the answers and, where there are pairs, models judged them: what is "
-                "`chosen` is what they preferred, which no person has checked.",
+                _origin(facts),
                 "Texts are as the models wrote them. They may be wrong, biased or offensive.",
                 *_unfinished(facts),
                 *_warnings(facts, marks),
@@ -181,15 +180,64 @@ def _front(data: Mapping[str, Any]) -> str:
     return f"---\n{CardData(**data).to_yaml()}\n---\n\n"
 
 
-def _what(facts: RunFacts, names: Sequence[str]) -> str:
+def _whose(facts: RunFacts, names: Sequence[str]) -> str:
+    return f"{run_in_words(facts)} Here: {', '.join(map(_safe, names))}."
+
+
+def run_in_words(facts: RunFacts) -> str:
+    """What the run was, and what became of its models, in sentences."""
     method = METHODS.get(facts.method)
-    how = f"`{facts.method}` ({_safe(method.title)})" if method else "no training method"
-    paper = f" ({_safe(method.paper)})" if method and method.paper else ""
+    if method is None:
+        how = f"the work of `phalanx {facts.method}`" if facts.method else "a run without a method"
+    else:
+        how = f"a run of the method `{facts.method}` ({_safe(method.paper)})"
+    done = "" if facts.progress.finished else ", not finished when this was made"
     return (
-        f"From a run of Phalanx: "
-        f"{plural(len(facts.members), 'model')} that were aligned together without labels by {how}"
-        f"{paper}. Here: {', '.join(map(_safe, names))}."
+        f"From {how} of Phalanx with {plural(len(facts.members), 'model')}{done}. {_learned(facts)}"
     )
+
+
+def _learners(facts: RunFacts) -> list[str]:
+    """Who was trained in the run, as its ledger has it, whatever the settings wanted."""
+    found = (one.member for one in facts.trainings if one.num_examples)
+    return list(dict.fromkeys(found))
+
+
+def _learned(facts: RunFacts) -> str:
+    """Who has learned, and by what; or that nobody has, and why."""
+    method, trained = METHODS.get(facts.method), _learners(facts)
+    if trained:
+        return f"{_safe(', '.join(trained))} learned in it, by {_how(facts)}."
+    if method is None or method.kind == "none":
+        why = ""
+    elif method.kind == "answer":
+        why = ": this method only answers"
+    elif Config.model_validate(facts.config).train.method == "none":
+        why = ": it stops after the data (`train.method: none`)"
+    elif not facts.progress.finished:
+        why = " so far"
+    else:
+        why = ": there was nothing to learn from"
+    return f"No model was trained in it{why}."
+
+
+def _how(facts: RunFacts) -> str:
+    """By what the recorded trainings learned, each way once."""
+    config = Config.model_validate(facts.config)
+    lesson_of, ways = METHODS[facts.method].lesson, list[str]()
+    for one in facts.trainings:
+        if not (one.num_examples and lesson_of):
+            continue
+        lesson = lesson_of(config, one.iteration, one.member)
+        if lesson.startswith("rated:"):
+            ways.append("GRPO")
+        elif lesson.startswith("demonstrations:") or config.train.method == "sft":
+            ways.append("supervised fine-tuning")
+        else:
+            own = "sppo" if facts.method == "sppo" else "sigmoid"
+            loss = config.train.named(own).loss
+            ways.append("DPO" if loss == "sigmoid" else f"preference pairs (loss `{loss}`)")
+    return " and ".join(dict.fromkeys(ways))
 
 
 def _loading(one: Sent, where: str, config: Config, marks: Marks) -> str:
@@ -322,9 +370,12 @@ def _joint_licence(found: Sequence[tuple[str, str]]) -> str:
 
 
 def _limits(facts: RunFacts) -> list[str]:
+    learned = (
+        "What is learned here comes from what models wrote or preferred, which no person has "
+        "checked; what they like too much (length, their own style) may be learned, too."
+    )
     limits = [
-        "It learned from what models preferred, which no person has checked; what they like too "
-        "much (length, their own style) it may have learned, too.",
+        *([learned] if _learners(facts) and facts.method != "preference_file" else []),
         "It was not tested for safety. The limits of its base go on.",
     ]
     limits += _unfinished(facts)
@@ -333,6 +384,18 @@ def _limits(facts: RunFacts) -> list[str]:
         asked = plural(facts.accounting.judgments_asked, "judgment")
         limits.append(f"{lost:,} of {asked} could not be read, and counted for nothing.")
     return limits
+
+
+def _origin(facts: RunFacts) -> str:
+    if facts.method == "preference_file":
+        return "The pairs are those of the file that the run was given, which was not checked."
+    if facts.method == "spin":
+        return ("What is `chosen` is the reference that the run was given, what is `rejected` a "
+                "model's own answer; nobody compared the two.")  # fmt: skip
+    return (
+        "Models wrote the answers and, where there are pairs, models judged them: what is "
+        "`chosen` is what they preferred, which no person has checked."
+    )
 
 
 def _unfinished(facts: RunFacts) -> list[str]:
