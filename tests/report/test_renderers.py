@@ -357,6 +357,34 @@ def test_files_are_written_whole(facts, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("folder", "command"),
+    [("runs/demo-run", "`phalanx report runs/demo-run` "),
+     ("demo-run", "`phalanx report demo-run` "),
+     ("/tmp/elsewhere/demo-run", "demo-run as RUN: `phalanx report RUN` "),
+     ("../demo-run", "demo-run as RUN: `phalanx report RUN` "),
+     ("my runs/demo-run", "demo-run as RUN: `phalanx report RUN` ")],
+)  # fmt: skip
+def test_commands_in_markdown_hold_where_it_was_written(facts, folder, command):
+    text = markdown.render(replace(facts, folder=folder))
+    assert command in text
+    assert "/tmp/" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_commands_are_never_cut_or_wrapped(facts, width):
+    folder = "runs/" + "long-name-" * 9
+    console = Console(file=io.StringIO(), width=width)
+    console.print(summary(replace(facts, folder=folder)), crop=False)
+    lines = console.file.getvalue().splitlines()
+    assert f"  phalanx report {folder}" in lines
+    assert f"  phalanx export {folder} preferences --out preferences.jsonl" in lines
+    long = [line for line in lines if len(line) > width and folder not in line]
+    assert not long, "all else keeps the width"
+    console.print(summary(replace(facts, folder="my runs/one")), crop=False)
+    assert "  phalanx report 'my runs/one'\n" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
     ("low", "high", "expected"),
     [(0, 1, [0, 0.25, 0.5, 0.75, 1]), (3, 3, None), (-2.2, 4.1, [-4, -2, 0, 2, 4, 6]),
      (99.99998, 100.00002, None)],

@@ -96,7 +96,7 @@ def _show(folder: Path, target: Path | None) -> None:
     from phalanx.report.terminal import summary
 
     with Ledger(run_ledger_path(folder)) as ledger:
-        out.print(summary(gather(ledger)))
+        out.print(summary(gather(ledger)), crop=False)
         if target is not None:
             rows = list(pair_rows(ledger))
             write_jsonl(target, rows)

@@ -110,7 +110,7 @@ def _measure(wish: Wanted, folder: Path, quiet: bool) -> None:
     report = evaluation.report()
     for note in made.notes if quiet else ():
         out.print(note, markup=False, highlight=False, soft_wrap=True)
-    out.print(summary(evaluation.facts()))
+    out.print(summary(evaluation.facts()), crop=False)
     text = f"In all {made}; {made.spent}. Record: {folder}. Report: {report}"
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -181,5 +181,5 @@ def _show(run, path: Path | None) -> None:
     from phalanx.report.terminal import summary
 
     target = run.report(path)
-    out.print(summary(run.facts()))
+    out.print(summary(run.facts()), crop=False)
     out.print(f"Report: {target}", markup=False, soft_wrap=True)

@@ -132,9 +132,12 @@ def _signs(facts: RunFacts) -> list[str]:
 
 def _more(facts: RunFacts) -> list[str]:
     """The commands that show the rest, for whoever has the run."""
-    run = run_name(facts)
-    run = f"runs/{run}" if _PLAIN.fullmatch(run) else "RUN"
-    return ["", "## See more", "", f"`phalanx report {run}` writes the whole page, "
+    # Relative to where this was made, as it was typed; other places say nothing to a reader.
+    folder = Path(facts.folder)
+    here = not folder.is_absolute() and all(map(_PLAIN.fullmatch, folder.parts))
+    run = folder.as_posix() if here and ".." not in folder.parts else "RUN"
+    where = "" if run != "RUN" else f"With the folder of {_safe(run_name(facts))} as RUN: "
+    return ["", "## See more", "", f"{where}`phalanx report {run}` writes the whole page, "
             f"`phalanx serve {run}` shows it in a browser; `phalanx export {run} WHAT --out FILE` "
             "writes rows."]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -439,7 +440,7 @@ def _times(facts: RunFacts) -> Iterator[RenderableType]:
 
 
 def _next(facts: RunFacts) -> Iterator[RenderableType]:
-    folder = facts.folder
+    folder = shlex.quote(facts.folder)
     yield _section("Next")
     lines = [f"phalanx report {folder}"]
     if facts.accounting.demonstrations_kept:
@@ -453,9 +454,9 @@ def _next(facts: RunFacts) -> Iterator[RenderableType]:
         t.num_examples and (t.member, t.iteration) == (best.member, best.iteration)
         for t in facts.trainings
     ):
-        lines.append(f"adapters: {folder}/adapters/iteration-{best.iteration}/{best.member}")
+        lines.append(f"adapters: {facts.folder}/adapters/iteration-{best.iteration}/{best.member}")
     elif learned := [t.iteration for t in facts.trainings if t.num_examples]:
         last = learned[-1]
-        lines.append(f"adapters: {folder}/adapters/iteration-{last}/")
-    for line in lines:
-        yield _indent(Text(line, overflow="fold"))
+        lines.append(f"adapters: {facts.folder}/adapters/iteration-{last}/")
+    for line in lines:  # whole, so that what is copied is one command
+        yield Text(f"  {line}", no_wrap=True, overflow="ignore")
