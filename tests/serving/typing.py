@@ -23,10 +23,12 @@ class Typist:
     def __init__(self, words: Sequence[object], columns: int, **environment: str) -> None:
         self._screen, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        environment = {"TERM": "xterm", "NO_COLOR": "1", **environment}
+        # What says how wide other terminals are would win over the width of this one.
+        here = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        environment = {**here, "TERM": "xterm", "NO_COLOR": "1", **environment}
         self.process = subprocess.Popen(
             [sys.executable, *map(str, words)], stdin=child, stdout=child, stderr=child,
-            env={**os.environ, **environment}, start_new_session=True,
+            env=environment, start_new_session=True,
         )  # fmt: skip
         os.close(child)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
