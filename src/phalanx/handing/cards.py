@@ -188,13 +188,12 @@ def run_in_words(facts: RunFacts) -> str:
     """What the run was, and what became of its models, in sentences."""
     method = METHODS.get(facts.method)
     if method is None:
-        how = f"the work of `phalanx {facts.method}`" if facts.method else "a run without a method"
+        how = f"`phalanx {facts.method}`" if facts.method else "a run of Phalanx"
     else:
-        how = f"a run of the method `{facts.method}` ({_safe(method.paper)})"
+        how = f"a run of Phalanx by the method `{facts.method}` ({_safe(method.paper)})"
     done = "" if facts.progress.finished else ", not finished when this was made"
-    return (
-        f"From {how} of Phalanx with {plural(len(facts.members), 'model')}{done}. {_learned(facts)}"
-    )
+    models = plural(len(facts.members), "model")
+    return f"From {how}, with {models}{done}. {_learned(facts)}"
 
 
 def _learners(facts: RunFacts) -> list[str]:
