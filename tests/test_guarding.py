@@ -231,7 +231,9 @@ def test_the_command_says_how_to_go_on_in_its_last_line(tmp_path):
     assert f"or go on here: phalanx run {path} --out {run} guard.max_flips=0." in last
     status = command("status", run).stdout
     assert "Guards: max_unreadable 0.5 (stop), max_flips 0.5 (pause)" in " ".join(status.split())
-    assert "! guard max_flips paused the run in iteration 1" in " ".join(status.split())
+    text = "guard max_flips paused the run in iteration 1"
+    assert " ".join(status.split()).count(text) == 1, "what ended the run is said once"
+    assert "Continue with the command that started it" in status
     ended = command("watch", run, "-q")
     assert ended.returncode == 6
     setting = last[last.index("guard.max_flips=") :]

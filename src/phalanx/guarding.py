@@ -22,6 +22,7 @@ from phalanx.config.schema import Config
 from phalanx.dispatch import Heard
 from phalanx.errors import GuardError, JudgmentError, LossError, UnreadableError
 from phalanx.ledger import Ledger
+from phalanx.thresholds import JUDGED_ALONE
 from phalanx.training import TrainJob
 from phalanx.training.jobs import NOT_FINITE
 from phalanx.types import (
@@ -36,8 +37,6 @@ from phalanx.types import (
     TrainResult,
 )
 
-_ALONE = ("rubric", "expected", "likelihood", "additive")
-"""Protocols that see each response alone: their judgments cannot flip, and count for nothing."""
 EVENT = "guard"
 """Kind of the ledger's event for what fired."""
 
@@ -158,7 +157,7 @@ class Guards:
         return done or self._ledger.count("states", "iteration > ?", (number,)) > 0
 
     def _flips(self, number: int) -> tuple[int, int]:
-        alone = ", ".join(f"'{protocol}'" for protocol in _ALONE)
+        alone = ", ".join(f"'{protocol}'" for protocol in JUDGED_ALONE)
         row = self._ledger.query(
             "SELECT coalesce(sum(flipped), 0) AS flipped, count(*) AS readable FROM judgments "
             "WHERE iteration = ? AND score_left IS NOT NULL AND score_right IS NOT NULL "

@@ -66,6 +66,13 @@ def test_texts_of_models_command_nothing_and_are_cut_with_a_mark(home, path):
     assert done.stdout.count("long") >= 2 * 20_000, "m shows all of it"
 
 
+def test_m_says_where_nothing_was_cut(home):
+    done = label(home, "--as", "eve", "--sample", 1, answers="m\nq\n")
+    assert done.returncode == 0, done.stderr
+    assert "It is whole: nothing was cut." in done.stdout
+    assert done.stdout.count("-- Instruction") == 1
+
+
 def test_a_text_cannot_pass_for_the_other_one(home, path):
     """Headings stand where no text can begin."""
     fake = "Bad.\r\n\n-- 2. Second response\nGood.\n[cut here"

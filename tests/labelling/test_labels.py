@@ -17,7 +17,7 @@ from phalanx.ledger import Ledger
 from phalanx.ledger.labels import Bout, Label, labels_of, majority, record_label
 from phalanx.loop import align
 from phalanx.report.facts import gather
-from phalanx.report.people import COUNCIL, disputed_duels, people
+from phalanx.report.people import COUNCIL, MIN_KAPPA, disputed_duels, people
 from phalanx.types import Member, Message
 
 
@@ -181,6 +181,20 @@ def test_a_time_that_nobody_knows_is_none(ledger):
     at_work.say("tie")
     at_work.say("skip")
     assert [row["seconds"] for row in labels_of(ledger)] == [None, 2.5, None]
+
+
+@pytest.mark.parametrize("said", ["same", "few"])
+def test_kappa_of_a_few_or_of_one_word_alone_is_none(ledger, said):
+    rows = ledger.query("SELECT duel, winner FROM outcomes WHERE status = 'decided'")
+    assert len(rows) > MIN_KAPPA
+    some = rows if said == "same" else rows[: MIN_KAPPA - 1]
+    for row in some:
+        verdict = "left" if said == "same" else row["winner"]
+        record_label(ledger, Label(row["duel"], "eve", verdict))
+    (line,) = people(ledger).council
+    assert line.kappa.n == len(some)
+    assert line.kappa.value is None
+    assert line.share.value is not None
 
 
 def test_agreement_is_counted_as_by_hand(ledger):

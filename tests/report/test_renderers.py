@@ -16,6 +16,7 @@ from phalanx.report import charts, html, markdown, words
 from phalanx.report.facts import gather
 from phalanx.report.html import write_html
 from phalanx.report.markdown import write_markdown
+from phalanx.report.records import Event
 from phalanx.report.terminal import status, summary
 from phalanx.statistics import Interval
 from tests.report import fixture_run
@@ -144,6 +145,21 @@ def test_status_of_a_run_in_progress(tmp_path):
     text = printed(status(facts))
     assert "iteration 2 of 2, answering, 0 of 24 requests done" in text
     assert "nothing is done twice" in text
+    busy = replace(facts, pace=replace(facts.pace, holder=1234))
+    assert "Continue" not in printed(status(busy)), "it goes on by itself"
+
+
+def test_status_says_once_what_a_guard_stopped_time_and_again(tmp_path):
+    facts = unfinished(tmp_path, tasks=False, iterations_done=1)
+    text = "guard max_flips stopped the run in iteration 2: many. Or: phalanx run CONFIG"
+    events = tuple(Event(1e9 + n, "stopped", text) for n in range(3))
+    stopped = replace(facts, progress=replace(facts.progress, last_error=text),
+                      pace=replace(facts.pace, events=events))  # fmt: skip
+    shown = " ".join(printed(status(stopped)).split())
+    assert shown.count("guard max_flips stopped") == 1
+    assert "(3 times, last 2001-09-09 01:46:42 UTC)" in shown
+    assert "nothing is done twice" not in shown
+    assert "The same command stops here again: change the limit" in shown
     assert "Finished" in printed(
         status(replace(facts, progress=replace(facts.progress, finished="2026-01-02")))
     )

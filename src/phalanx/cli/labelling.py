@@ -123,9 +123,15 @@ def _asked(at_work: Labelling) -> str:
         _say(f"All {len(at_work.duels)} labelled: q quit, b back.")
         return _answer()
     shown = at_work.shown()
-    _say(_duel(shown, MAX_LINES))
+    cut, whole = _duel(shown, MAX_LINES), _duel(shown, None)
+    _say(cut)
     while (answer := _answer()) == "more":
-        _page_through(_duel(shown, None))
+        if cut == whole:
+            _say(f"It is whole: nothing was cut. {HELP}.")
+            continue
+        _page_through(whole)
+        if sys.stdout.isatty():  # what was read has left the screen
+            _say(cut)
     return answer
 
 
@@ -188,7 +194,7 @@ def _page_through(text: str) -> None:
     if sys.stdout.isatty():
         import click
 
-        click.echo_via_pager(text + "\n")
+        click.echo_via_pager(f"q leaves this and goes back to the question.\n{text}\n")
     else:
         _say(text)
 

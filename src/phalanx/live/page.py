@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -19,6 +20,8 @@ from phalanx.report.records import RunFacts
 from phalanx.report.warnings import warnings
 
 _MOST_SIGNS = 3
+_MOST_STATE = 200  # characters of a state in the list
+_EARLY = " Ended early: "
 STATIC = Path(__file__).parent / "static"
 
 
@@ -68,7 +71,8 @@ def side_by_side(runs: Sequence[tuple[Watched, Shown]]) -> PageSection:
         {
             "name": run.name,
             "key": run.key,
-            "state": state_line(shown),
+            "state": brief(state_line(shown)),
+            "whole": state_line(shown),
             "share": done_share(shown.facts) if shown.facts else None,
             "numbers": _numbers(shown.facts),
             "warnings": [*warnings(shown.facts), *_signs(shown.facts)] if shown.facts else [],
@@ -126,7 +130,14 @@ def state_line(shown: Shown) -> str:
         line += f": {state.asked - state.owed:,} of {state.asked:,} {state.unit}"
     elif state.asked:
         line += f": {state.asked:,} {state.unit}"
-    return f"{line}. Ended early: {state.last_error}" if state.last_error else f"{line}."
+    return f"{line}.{_EARLY}{state.last_error}" if state.last_error else f"{line}."
+
+
+def brief(line: str) -> str:
+    """A state that fits a cell: what an error says first, for its run's page has all of it."""
+    place, early, error = line.partition(_EARLY)
+    first = error.partition(", for example")[0].partition(". ")[0]
+    return shorten(f"{place}{early}{first}", _MOST_STATE, placeholder=" …")
 
 
 def done_share(facts: RunFacts) -> float | None:

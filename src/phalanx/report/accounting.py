@@ -13,7 +13,13 @@ from phalanx.report.records import (
     PhaseAccount,
     ReputationLine,
 )
+from phalanx.thresholds import JUDGED_ALONE
 
+# How many judgments flipped; no number where all are of protocols whose judgments cannot.
+FLIPPED = (
+    "CASE WHEN count(*) AND NOT total(protocol NOT IN "
+    f"({', '.join(map(repr, JUDGED_ALONE))})) THEN NULL ELSE total(flipped) END"
+)
 _SLOT = re.compile(r"^(?:left|right|first|second): ")
 
 
@@ -35,7 +41,7 @@ def accounting(ledger: Ledger) -> Accounting:
         "WHERE score_left IS NULL OR score_right IS NULL GROUP BY 1 ORDER BY min(rowid)"
     ):
         unreadable[short_reason(row["reason"])] += row["n"]
-    judgments = ledger.query("SELECT count(*) AS n, total(flipped) AS flipped FROM judgments")[0]
+    judgments = ledger.query(f"SELECT count(*) AS n, {FLIPPED} AS flipped FROM judgments")[0]
     dropped = _counts(ledger, "SELECT dropped AS key, count(*) AS n FROM pairs GROUP BY 1")
     unshown = _counts(ledger, "SELECT dropped AS key, count(*) AS n FROM demonstrations GROUP BY 1")
     return Accounting(
@@ -45,7 +51,7 @@ def accounting(ledger: Ledger) -> Accounting:
         outcomes=_counts(ledger, "SELECT status AS key, count(*) AS n FROM outcomes GROUP BY 1"),
         judgments_asked=judgments["n"],
         judgments_readable=judgments["n"] - sum(unreadable.values()),
-        judgments_flipped=int(judgments["flipped"]),
+        judgments_flipped=None if judgments["flipped"] is None else int(judgments["flipped"]),
         unreadable=dict(unreadable.most_common()),
         pairs_kept=dropped.pop("", 0),
         dropped=dropped,

@@ -58,7 +58,8 @@ def headline(facts: RunFacts) -> list[dict[str, str]]:
             "value": f"{account.pairs_kept:,}",
             "note": f"of {words.plural(account.num_duels, 'duel')}; "
             f"{account.judgments_asked - account.judgments_readable:,} of "
-            f"{words.plural(account.judgments_asked, 'judgment')} unreadable",
+            f"{words.plural(account.judgments_asked, 'judgment')} unreadable"
+            f"{'' if facts.progress.finished else ', in finished iterations'}",
         },
     ]
 

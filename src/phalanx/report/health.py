@@ -184,7 +184,7 @@ def _judge_signs(judge: JudgeFacts) -> Iterator[Sign]:
                    f"{_with(unread, '%')} of {judge.asked:,}", _with(t.MAX_UNREADABLE, "%"),
                    "read some (phalanx export RUN judgments); judge.protocol=expected needs no "
                    "written verdict")  # fmt: skip
-    if judge.readable and judge.flipped / judge.readable > t.MAX_FLIPS:
+    if judge.flipped and judge.flipped / judge.readable > t.MAX_FLIPS:
         yield Sign("max_flips", who, "its verdict often changed with the order of the responses",
                    f"{_with(judge.flipped / judge.readable, '%')} of {judge.readable:,}",
                    _with(t.MAX_FLIPS, "%"), "it tells places, not responses, apart: leave it out "

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phalanx.ledger import Ledger
-from phalanx.report.accounting import short_reason
+from phalanx.report.accounting import FLIPPED, short_reason
 from phalanx.report.records import JudgeFacts, Leaning
 from phalanx.types import Member
 
@@ -28,7 +28,7 @@ _SIDES = (
     "LEFT JOIN families rf ON rf.name = d.right), "
     # ``said`` and ``won`` are 1 for left and -1 for right; ``own`` and ``kin`` say likewise on
     # which side the judge's own response, or one of its family alone, stands (0: neither, both).
-    "said AS (SELECT j.judge, j.flipped, s.status, s.won, s.more, "
+    "said AS (SELECT j.judge, j.protocol, j.flipped, s.status, s.won, s.more, "
     f"({_READABLE}) AS readable, j.score_left + j.score_right AS scores, "
     "(j.score_left > j.score_right) - (j.score_left < j.score_right) AS said, "
     "(s.left = j.judge) - (s.right = j.judge) AS own, "
@@ -50,7 +50,7 @@ def _leaning(side: str) -> str:
 
 
 _JUDGES = _SIDES + (
-    "SELECT judge, count(*) AS asked, total(flipped) AS flipped, total(readable) AS readable, "
+    f"SELECT judge, count(*) AS asked, {FLIPPED} AS flipped, total(readable) AS readable, "
     "total(said = 0) AS ties, "
     "total(status = 'decided' AND said != 0) AS num_compared, "
     "total(status = 'decided' AND said != 0 AND said = won) AS agreed, "
@@ -93,7 +93,7 @@ def _judge_facts(
         asked=row["asked"],
         readable=int(row["readable"]),
         unreadable=dict(unreadable.most_common()),
-        flipped=int(row["flipped"]),
+        flipped=None if row["flipped"] is None else int(row["flipped"]),
         ties=int(row["ties"]),
         agreement=_share(row["agreed"], row["num_compared"]),
         num_compared=int(row["num_compared"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -105,6 +105,31 @@ def moment(at: float) -> str:
 
 def event_line(event: Event) -> str:
     return f"{moment(event.at)} {event.kind}: {event.text}"
+
+
+def event_lines(events: Sequence[Event]) -> list[str]:
+    """Each text once, where it was said last, with how often it was."""
+    count = Counter((event.kind, event.text) for event in events)
+    last = {(event.kind, event.text): event for event in events}
+    return [
+        event_line(event)
+        if count[key] == 1
+        else f"{moment(event.at)} {event.kind} (the last of {count[key]} times): {event.text}"
+        for key, event in sorted(last.items(), key=lambda item: item[1].at)
+    ]
+
+
+def times(facts: RunFacts) -> str:
+    """How often starts ended as the last one did; "" for once."""
+    same = [event for event in facts.pace.events if event.text == facts.progress.last_error]
+    return f" ({len(same)} times, last {moment(same[-1].at)} UTC)" if len(same) > 1 else ""
+
+
+def go_on(error: str) -> str:
+    """How a run goes on that ended early with this error; "" for none."""
+    if error.startswith("guard ") and " stopped the run " in error.partition(":")[0]:
+        return "The same command stops here again: change the limit, as said above"
+    return "Continue with the command that started it: nothing is done twice"
 
 
 def health_view(found: Sequence[Sign]) -> TableView | None:

@@ -23,7 +23,7 @@ from phalanx.report.moaa_views import mixture_examples
 from phalanx.report.moaa_words import Section
 from phalanx.report.pace_views import (
     cost_views,
-    event_line,
+    event_lines,
     health_view,
     left_line,
     phases_view,
@@ -172,7 +172,7 @@ def _progress(facts: RunFacts) -> dict[str, Any]:
         "over": over,
         "progress_lines": [line for line in lines if line],
         "phases": phases_view(facts),
-        "events": [event_line(event) for event in facts.pace.events],
+        "events": event_lines(facts.pace.events),
     }
 
 

@@ -22,6 +22,8 @@ from phalanx.statistics.shares import wilson_of_share
 COUNCIL = "the council"
 EVERYBODY = "most people"
 """Stands for what most of the people say, where there are several."""
+MIN_KAPPA = 10
+"""Duels that two have to judge before kappa says anything."""
 _DRAWS = 500
 
 
@@ -43,7 +45,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Kappa:
-    """Cohen's kappa over left, right and tie, with its interval; None where it does not exist."""
+    """Cohen's kappa over left, right and tie, with its interval; None where it does not exist:
+    of fewer than :data:`MIN_KAPPA` duels, or where one of the two always said the same."""
 
     n: int
     value: float | None = None
@@ -212,7 +215,9 @@ class _Beside:
         def kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
             return cohen_kappa([a for a, _ in pairs], [b for _, b in pairs])
 
-        if len(labels) < 2 or kappa(labels) is None:
+        # Beside somebody who says one thing alone, kappa is 0 however often both agree.
+        said = [len(set(side)) for side in zip(*labels, strict=True)]
+        if len(labels) < MIN_KAPPA or min(said) < 2:
             return Kappa(len(labels))
         value, interval = bootstrap(labels, kappa, seed=self.seed, draws=_DRAWS)
         return Kappa(len(labels), value, interval)

@@ -93,7 +93,7 @@ class Accounting:
     outcomes: dict[OutcomeStatus, int]
     judgments_asked: int
     judgments_readable: int
-    judgments_flipped: int
+    judgments_flipped: int | None
     unreadable: dict[str, int]
     pairs_kept: int
     dropped: dict[str, int]
@@ -156,15 +156,15 @@ class JudgeFacts:
     ``agreement``: share of its untied judgments on decided duels that favour the winner, out of
     ``num_compared``. Its own vote is part of the outcome, so this is above chance by itself.
     ``longer``: share of its untied judgments that favour the longer response (in characters),
-    out of ``num_lengths``. None where nothing could be counted. ``own`` is for its own responses,
-    ``family`` for others' of its family.
+    out of ``num_lengths``. None where nothing could be counted (``flipped``: each response judged
+    alone). ``own`` is for its own responses, ``family`` for others' of its family.
     """
 
     member: str
     asked: int
     readable: int
     unreadable: dict[str, int]
-    flipped: int
+    flipped: int | None
     ties: int
     agreement: float | None
     num_compared: int

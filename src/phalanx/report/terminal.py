@@ -15,6 +15,7 @@ from rich.text import Text
 
 from phalanx.report.columns import Columns
 from phalanx.report.moaa_words import Section, TableView
+from phalanx.report.pace_views import go_on, times
 from phalanx.report.records import Change, RunFacts
 from phalanx.report.sections import own_sections
 from phalanx.report.servers import endpoint_lines
@@ -204,8 +205,9 @@ def _state_lines(facts: RunFacts) -> Iterator[Text]:
             done = f"{state.asked:,} {state.unit} done so far"
         yield Text(f"Not finished: {place}, {doing(state.phase)}, {done}")
         if state.last_error:
-            yield Text(f"The last start ended: {state.last_error}")
-        yield Text("Continue with the command that started it: nothing is done twice")
+            yield Text(f"The last start ended{times(facts)}: {state.last_error}")
+        if facts.pace.holder is None:
+            yield Text(go_on(state.last_error))
 
 
 def _section(title: str) -> Text:
@@ -379,10 +381,12 @@ def _judged(facts: RunFacts) -> Iterator[RenderableType]:
     why = f" ({counted(account.unreadable)})" if unread else ""
     turned = f", {account.judgments_flipped:,} flipped" if account.judgments_flipped else ""
     what = "comparison" if facts.rival else "duel"
-    yield _indent(Text(f"{plural(account.num_duels, what)}: {outcomes}"))
+    under_way = facts.method == "sparta" and not facts.progress.finished
+    where = " of finished iterations" if under_way else ""
+    yield _indent(Text(f"{plural(account.num_duels, what)}{where}: {outcomes}"))
     yield _indent(
         Text(
-            f"{plural(account.judgments_asked, 'judgment')}: {unread:,} unreadable, "
+            f"{plural(account.judgments_asked, 'judgment')}{where}: {unread:,} unreadable, "
             f"{share_of(unread, account.judgments_asked)}{why}{turned}"
         )
     )

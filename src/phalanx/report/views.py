@@ -223,17 +223,19 @@ def heat(facts: RunFacts) -> tuple[list[str], list[dict[str, Any]]]:
             if encounter is None:
                 cells.append({"text": "·" if name == opponent else "–", "kind": "", "share": ""})
                 continue
-            share = encounter.wins / encounter.judged
+            lost = met[opponent, name].wins
+            tied = encounter.judged - encounter.wins - lost
+            share = (encounter.wins + tied / 2) / encounter.judged
             side, strength = "won" if share > 0.5 else "lost", round(10 * abs(share - 0.5))
             kind = f"{side}{strength}" if strength else ""
-            text = f"{encounter.wins} of {encounter.judged}"
+            text = f"{encounter.wins} / {lost} / {tied}"
             cells.append({"text": text, "kind": kind, "share": f"{percent(share, 0)} %"})
         rows.append({"name": name, "cells": cells})
     return names, rows
 
 
-def _part(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _part(part: int | None, whole: int) -> float | None:
+    return part / whole if whole and part is not None else None
 
 
 def judges(facts: RunFacts) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from phalanx.report.health import by_name, signs
 from phalanx.report.machine import ending
-from phalanx.report.pace_views import about, event_line, left_line, rate, working_line
+from phalanx.report.pace_views import about, event_line, event_lines, left_line, rate, working_line
 from phalanx.report.records import RunFacts
 from phalanx.report.warnings import warnings
 from phalanx.report.words import doing, run_name, words_of_place
@@ -29,11 +29,19 @@ def pace_parts(facts: RunFacts) -> Iterator[RenderableType]:
     if facts.guards:
         yield Text(f"Guards: {facts.guards.words}", overflow="fold")
         yield from (
-            Text(f"! {line}", style="yellow", overflow="fold") for line in facts.guards.sentences
+            Text(f"! {line}", style="yellow", overflow="fold")
+            for (fired, _), line in zip(facts.guards.fired, facts.guards.sentences, strict=True)
+            if not _said(facts, f"guard {fired.rule} ", f" in iteration {fired.iteration}:")
         )
     yield from _signs(facts)
-    if facts.pace.events:
-        yield Text(f"Last event: {event_line(facts.pace.events[-1])}", overflow="fold")
+    if facts.pace.events and facts.pace.events[-1].text != facts.progress.last_error:
+        yield Text(f"Last event: {event_lines(facts.pace.events)[-1]}", overflow="fold")
+
+
+def _said(facts: RunFacts, begin: str, place: str) -> bool:
+    """Whether what ended the last start is this guard there, so that its text stands above."""
+    error = facts.progress.last_error
+    return error.startswith(begin) and place in error
 
 
 def watch_parts(facts: RunFacts) -> Iterator[RenderableType]:
