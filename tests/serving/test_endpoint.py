@@ -90,6 +90,10 @@ def test_the_collective_answers_by_its_council(scripted):
     ("body", "status", "code", "said"),
     [
         ({"model": "eve"}, 404, "model_not_found", "there are ada, bob, cleo, collective"),
+        ({"model": "ada@9"}, 404, "model_not_found", "NAME@ITERATION"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, 400, None, "role is ['user']"),
+        ({"stop": [["x"]]}, 400, None, "stop is [['x']]; expected a text"),
+        ({"stop": {"x": 1}}, 400, None, "stop is {'x': 1}; expected a text"),
         ({"messages": []}, 400, None, "expected a list of messages"),
         ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools is not supported"),
         ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "leave it"),
@@ -114,6 +118,9 @@ def test_what_is_not_served_is_refused_in_openais_words(scripted, body, status, 
                 )  # fmt: skip
             assert caught.value.status_code == status
             assert caught.value.code == code
+            # What fails again however often it is sent is not to be sent again.
+            retried = caught.value.response.headers.get("x-should-retry")
+            assert retried == ("false" if status == 500 else None)
             assert said in str(caught.value)
 
 
@@ -161,6 +168,7 @@ def raw(url: str, body: bytes | None = None, **headers: str) -> tuple[int, dict]
 
 def test_a_body_that_is_none_and_a_place_that_is_none(scripted):
     assert raw(f"{scripted.root}health") == (200, {"status": "ok"})
+    assert raw(scripted.root)[1]["base_url"] == "/v1"
     for body in (b"{", b"[]", b"\xff", b'{"model": NaN}'):
         status, found = raw(f"{scripted.url}/chat/completions", body)
         assert (status, found["error"]["type"]) == (400, "invalid_request_error")

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from phalanx.engines.orders import Order, Token, Written, cut_at, open_end
-from phalanx.engines.token_pieces import Pieces, offsets, piece_of
+from phalanx.engines.token_pieces import Offsets, Pieces, piece_of
 from phalanx.serving.bodies import read_text
 from phalanx.serving.replies import LEAST, Replies, dumped, event
 from phalanx.types import Member, Sampling
@@ -50,7 +50,9 @@ def test_bytes_of_tokens_joined_are_those_of_the_text(text):
         ids = tokenizer(text)["input_ids"]
         joined = b"".join(pieces(id_).bytes for id_ in ids).decode()
         assert joined.strip(" ") == text.strip(" ")  # a leading blank is SentencePiece's own
-        places = offsets([pieces(id_) for id_ in ids])
+        places = Offsets()([pieces(id_) for id_ in ids])
+        parts = Offsets()
+        assert [place for id_ in ids for place in parts([pieces(id_)])] == places
         assert places == sorted(places)
         assert places[-1] < len(joined)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,17 +78,22 @@ def piece_of(found: bytes) -> Piece:
         return Piece("bytes:" + "".join(f"\\x{byte:02x}" for byte in found), found)
 
 
-def offsets(pieces: Sequence[Piece], start: int = 0) -> list[int]:
-    """Where in the text, in characters, each token begins.
+class Offsets:
+    """Where in the text, in characters, each token begins. A text may come in parts; a character
+    may begin in one of them and end in the next.
 
-    >>> offsets([piece_of(part) for part in (b"a", b"\\xc3", b"\\xa9", b"b")])
-    [0, 1, 1, 2]
+    >>> places = Offsets()
+    >>> places([piece_of(b"a"), piece_of(b" \\xc3")]), places([piece_of(b"\\xa9"), piece_of(b"b")])
+    ([0, 1], [2, 3])
     """
-    from codecs import getincrementaldecoder
 
-    decoder = getincrementaldecoder("utf-8")("replace")
-    found = []
-    for piece in pieces:
-        found.append(start)
-        start += len(decoder.decode(piece.bytes))
-    return found
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._at = 0
+
+    def __call__(self, pieces: Sequence[Piece]) -> list[int]:
+        found = []
+        for piece in pieces:
+            found.append(self._at)
+            self._at += len(self._decoder.decode(piece.bytes))
+        return found

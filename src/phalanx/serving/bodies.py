@@ -7,7 +7,7 @@ nothing (``user``, ``store``, a penalty of 0) is let pass.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +48,19 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 class Refused(Exception):
-    """A request that is not served, in OpenAI's words: ``status``, ``param`` and ``code``."""
+    """A request that is not served, in OpenAI's words: ``status``, ``param`` and ``code``.
+
+    ``transient``: the same request may be served a while later.
+    """
 
     def __init__(
         self, message: str, status: int = 400, *, param: str | None = None,
         code: str | None = None, kind: str = "invalid_request_error",
+        transient: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(message)
         self.status, self.param, self.code, self.kind = status, param, code, kind
+        self.transient = transient
 
     @property
     def body(self) -> dict[str, Any]:
@@ -259,7 +264,7 @@ def _message(given: Any) -> Message | str:
     if not isinstance(given, dict):
         return f"it is {_short(given)}; expected an object with role and content"
     role = given.get("role")
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         return f"role is {_short(role)}; expected {', '.join(_ROLES)} (there are no tools here)"
     for name in ("tool_calls", "function_call", "audio"):
         if given.get(name):
@@ -303,11 +308,12 @@ def _are_ids(value: Any) -> bool:
 
 def _stop(reader: _Reader) -> tuple[str, ...]:
     given = reader.body.get("stop")
-    listed: Sequence[Any] = [given] if isinstance(given, str) else given or ()
-    if not isinstance(listed, list | tuple):
-        listed = [given]
-    wanted = tuple(dict.fromkeys(one for one in listed if one is not None))
-    if not all(isinstance(one, str) and one for one in wanted) or len(wanted) > MOST_STOPS:
+    if given is None:
+        return ()
+    listed = [one for one in given if one is not None] if isinstance(given, list) else [given]
+    good = all(isinstance(one, str) and one for one in listed)
+    wanted = tuple(dict.fromkeys(listed)) if good else ()
+    if not good or len(wanted) > MOST_STOPS:
         expected = f"a text, or at most {MOST_STOPS} texts, none of them empty"
         reader.fault("stop", f"stop is {_short(given)}; expected {expected}")
         return ()

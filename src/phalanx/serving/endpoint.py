@@ -39,6 +39,7 @@ MAX_BODY = 32 << 20
 _LOOK_S = 0.2
 _STILL_S = 15.0
 _DONE = b"data: [DONE]\n\n"
+_ROUTES = "GET /v1/models, POST /v1/chat/completions, POST /v1/completions, GET /health"
 Handler = Callable[["Request"], Awaitable["Response"]]
 
 
@@ -68,7 +69,7 @@ def serve(
 def application(desk: Desk, *, api_key: str = "", longest: int = LONGEST) -> Starlette:
     """The routes; :func:`phalanx.live.guarded.bind` puts the guard before them.
 
-    With ``api_key`` every route but ``/health`` wants it, as a bearer token.
+    With ``api_key`` every route but ``/`` and ``/health`` wants it, as a bearer token.
     """
     try:
         from starlette.applications import Starlette
@@ -81,11 +82,12 @@ def application(desk: Desk, *, api_key: str = "", longest: int = LONGEST) -> Sta
     async def refused(_: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
         detail = str(getattr(error, "detail", "")).lower() or "error"
-        known = "GET /v1/models, POST /v1/chat/completions, POST /v1/completions, GET /health"
-        return _json(Refused(f"{detail}: this endpoint has {known}", status).body, status)
+        refusal = Refused(f"{detail}: this endpoint has {_ROUTES}", status)
+        return _json(refusal.body, status, getattr(error, "headers", None))
 
     return Starlette(
         routes=[
+            Route("/", place.root),
             Route("/health", place.health),
             Route("/v1/models", place.guarded(place.models)),
             Route("/v1/models/{name:path}", place.guarded(place.model)),
@@ -111,6 +113,8 @@ class _Endpoint:
                 return await handler(request)
             except Refused as refusal:
                 headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+                if refusal.status >= 429 and not refusal.transient:  # clients try again otherwise
+                    headers["x-should-retry"] = "false"
                 return _json(refusal.body, refusal.status, headers)
 
         return asked
@@ -124,6 +128,9 @@ class _Endpoint:
                           "the endpoint was started with", 401, code="invalid_api_key")  # fmt: skip
 
     # ---- what is there --------------------------------------------------------------------------
+
+    async def root(self, _: Request) -> Response:
+        return _json({"name": "phalanx", "base_url": "/v1", "routes": _ROUTES})
 
     async def health(self, _: Request) -> Response:
         return _json({"status": "ok"})
@@ -143,8 +150,9 @@ class _Endpoint:
                 self._desk.member(name)
             except Unknown:
                 there = ", ".join(self._desk.names)
-                raise Refused(f"there is no model {name[:80]!r} here; there are {there}", 404,
-                              param="model", code="model_not_found") from None  # fmt: skip
+                raise Refused(f"there is no model {name[:80]!r} here; there are {there}, and of a "
+                              "run's members NAME@ITERATION, as they were then", 404, param="model",
+                              code="model_not_found") from None  # fmt: skip
         return name
 
     # ---- texts ----------------------------------------------------------------------------------
@@ -329,14 +337,15 @@ def _refusal(failure: Failure, param: str) -> Refused:
     if failure.kind == "refused":
         return Refused(failure.message)
     status = {"timeout": 504, "empty": 502}.get(failure.kind, 503 if failure.transient else 500)
-    return Refused(failure.message, status, kind="server_error", code=failure.kind)
+    return Refused(failure.message, status, kind="server_error", code=failure.kind,
+                   transient=failure.transient)  # fmt: skip
 
 
 def _broken(error: PhalanxError) -> Refused:
     if isinstance(error, BudgetError):
         return Refused(str(error), 429, kind="insufficient_quota", code="insufficient_quota")
     if isinstance(error, Interrupted):
-        return Refused(str(error), 503, kind="server_error")
+        return Refused(str(error), 503, kind="server_error", transient=True)
     return Refused(str(error), 500, kind="server_error")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.engines.orders import Piece, Token, Written
-from phalanx.engines.token_pieces import offsets
+from phalanx.engines.token_pieces import Offsets
 from phalanx.serving.bodies import Wish
 
 LEAST = -9999.0
@@ -24,8 +24,8 @@ class Replies:
     wish: Wish
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
-    _offsets: dict[int, int] = field(default_factory=dict)
-    """Choice -> characters of it that were sent, for the places of tokens."""
+    _offsets: dict[int, Offsets] = field(default_factory=dict)
+    """Choice -> the places of its tokens; a stream sends them in parts."""
 
     def __post_init__(self) -> None:
         head = "chatcmpl" if self.wish.is_chat else "cmpl"
@@ -79,14 +79,12 @@ class Replies:
         """The token that ended the text is among them, as it is at other servers."""
         if self.wish.num_top is None:
             return None
-        start = self._offsets.get(at, 0)
-        places = offsets([token.piece for token in tokens], start)
-        self._offsets[at] = start + sum(len(_shown(token.piece)) for token in tokens)
+        places = self._offsets.setdefault(at, Offsets())
         return {
             "tokens": [token.piece.text for token in tokens],
             "token_logprobs": [_finite(token.logprob) for token in tokens],
             "top_logprobs": [_top(token) for token in tokens],
-            "text_offset": places,
+            "text_offset": places([token.piece for token in tokens]),
         }
 
     # Streams -------------------------------------------------------------------------------------
@@ -158,10 +156,6 @@ def _entry(piece: Piece, logprob: float | None) -> dict[str, Any]:
 
 def _finite(logprob: float | None) -> float | None:
     return None if logprob is None else max(logprob, LEAST)
-
-
-def _shown(piece: Piece) -> str:
-    return piece.bytes.decode("utf-8", "ignore")
 
 
 def _top(token: Token) -> dict[str, float] | None:
