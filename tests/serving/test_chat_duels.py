@@ -105,6 +105,14 @@ def test_a_command_instead_of_a_verdict_leaves_the_duel_undecided(config):
     assert {owner(found[4]["a"]), owner(found[4]["b"])} == {"ada", "dan"}
 
 
+def test_a_verdict_of_no_duel_is_not_sent(config):
+    duel = ("--duel", "ada", "bob")
+    found = events(config, *duel, typed="same\na clear\nSay a word.\nb\nsame\n a word\nb\n")
+    kinds = [one["event"] for one in found]
+    assert kinds == ["duel", "note", "note", "duel", "verdict", "duel", "note", "duel", "verdict"]
+    assert "'a clear' reads as a verdict" in found[2]["text"]
+
+
 # Recorded ----------------------------------------------------------------------------------------
 
 
@@ -167,6 +175,21 @@ def test_verdicts_become_labels_of_the_run_and_change_nothing_else(home):
     assert "Bouts" in shown
     assert "Blind, in a chat; in no iteration." in shown
     assert "Bouts" in command("status", run).stdout
+
+
+def test_a_verdict_can_be_taken_back(home, tmp_path):
+    run, file = home / "run", tmp_path / "chats.jsonl"
+    words = ("--duel", *names_of(run)[:2], "--record", "--as", "eve", "--save", file)
+    found = events(run, *words, typed="/undo\nSay 1.\na\n/undo\n/undo\n")
+    assert [one["event"] for one in found] == ["note", "duel", "verdict", "note", "note"]
+    assert found[2]["recorded"]
+    assert found[0]["text"] == found[4]["text"] == "there is no verdict to take back"
+    with Ledger(run_ledger_path(run)) as ledger:
+        (row,) = labels_of(ledger, "eve")
+        assert ledger.count("labels", "person = ?", ("eve",)) == 2
+    assert (row["verdict"], row["note"]) == ("skip", "taken back")
+    (kept,) = read_rows(file)[0]["duels"]
+    assert (kept["verdict"], kept["why"]) == ("skip", "taken back")
 
 
 def test_a_run_goes_on_after_duels_as_it_would_have(finished, home):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HELP = """\
 /with NAME       talk to another member, or to the collective; of a run also to NAME@ITERATION
 /duel [A B]      let two members answer blind, side by side
+/undo            take back the last verdict: it counts as skip
 /system [TEXT]   another system prompt; without a text, none
 /retry           the last turn once more, by another seed
 /reset           forget the conversation
@@ -205,6 +206,8 @@ class _Session:
         self._ledger = ledger
         self._waiting = ""
         """A command that was typed where a verdict was expected."""
+        self._no_duel = False
+        """Whether the last thing that was shown is a duel without a verdict to give."""
 
     def duel_of(self, names: tuple[str, ...]) -> None:
         from phalanx.serving.duelling import Duelling
@@ -218,7 +221,7 @@ class _Session:
             while (text := self._next()) is not None:
                 command = COMMAND.fullmatch(text.rstrip())
                 if command is None:
-                    if text.strip():
+                    if text.strip() and not self._is_stray(text):
                         self.chat.ask(text.strip("\n"))
                         self._turn()
                 elif self._obey(command[1], (command[2] or "").strip()):
@@ -298,12 +301,27 @@ class _Session:
         if at.is_same:
             self.duelling.decide(at, "tie")
             self._screen.note(f"{at.left.name} and {at.right.name} wrote the same: no duel")
+            self._no_duel = True
         elif (verdict := self._verdict()) is not None:
             recorded = self.duelling.decide(at, *verdict)
             self._screen.verdict(at, verdict[0], recorded)
         else:
             return
         self._save()
+
+    def _is_stray(self, text: str) -> bool:
+        """Whether a line is the verdict of what was no duel: sent as a message it would put all
+        verdicts of a script one turn off. Refused once, and not behind a blank."""
+        from phalanx.serving.duelling import verdict_of
+
+        was_none, self._no_duel = self._no_duel, False
+        if not was_none or text[:1].isspace() or verdict_of(text) is None:
+            return False
+        self._screen.note(
+            f"{text[:40]!r} reads as a verdict, and there was no duel: not sent, nothing recorded "
+            "(to send it as a message, begin it with a blank)"
+        )
+        return True
 
     def _verdict(self) -> tuple[str, str] | None:
         """What the person says, and why; None where they leave it (nothing is remembered)."""
@@ -335,10 +353,12 @@ class _Session:
 
     def _obey(self, word: str, rest: str) -> bool:
         """Do what a command says; whether the chat ends."""
+        self._no_duel = False
         known: dict[str, Callable[[str], None]] = {
             "help": lambda _: self._screen.note(HELP),
             "with": self._with,
             "duel": self._duel,
+            "undo": self._undo,
             "system": self._system,
             "retry": self._retry,
             "reset": self._reset,
@@ -367,6 +387,14 @@ class _Session:
 
         self.duel_of(contestants(self.chat.desk, names.replace(",", " ").split()))
         self._screen.note(self._greeting())
+
+    def _undo(self, _: str) -> None:
+        if self.duelling is None:
+            raise ConfigError("/undo takes back a verdict, and this is no duel")
+        self.duelling.take_back()
+        if self.chat.turns:
+            self._save()
+        self._screen.note("The last verdict is taken back: it counts as skip.")
 
     def _system(self, text: str) -> None:
         self.chat.system = text

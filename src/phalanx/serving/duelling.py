@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import ConfigError
 from phalanx.identity import derive_seed
@@ -83,6 +83,8 @@ class Duelling:
     person: str = ""
     ledger: Ledger | None = None
     clock: Callable[[], float] = time.monotonic
+    _last: tuple[dict[str, Any], Label | None] | None = field(default=None, init=False)
+    """The last verdict: as the chat keeps it, and as it was recorded."""
 
     def pair(self) -> tuple[str, str]:
         """The contestants of the turn at hand; asked again, it has the same."""
@@ -115,19 +117,32 @@ class Duelling:
         self.chat.take(at.b if choice == "b" else at.a)
         if at.is_same:
             return False
-        self.chat.duels.append(
-            {
-                "turn": self.chat.number + 1, "a": at.a.name, "b": at.b.name,
-                "text_a": at.a.text, "text_b": at.b.text, "verdict": choice, "why": why,
-            }
-        )  # fmt: skip
+        kept = {
+            "turn": self.chat.number + 1, "a": at.a.name, "b": at.b.name,
+            "text_a": at.a.text, "text_b": at.b.text, "verdict": choice, "why": why,
+        }  # fmt: skip
+        self.chat.duels.append(kept)
+        self._last = (kept, None)
         if self.ledger is None:
             return False
         left, right = (self._contestant(reply.name) for reply in (at.left, at.right))
         bout = Bout(at.messages, left, right, at.left.text, at.right.text)
         label = Label(bout.id, self.person, at.verdict(choice), at.swapped, seconds, why)
         record_label(self.ledger, label, bout)
+        self._last = (kept, label)
         return True
+
+    def take_back(self) -> None:
+        """Make the last verdict a ``skip``, recorded or not; the conversation stays as it is.
+
+        Nobody is asked again: the names were told. Raises ConfigError where there is no verdict.
+        """
+        if self._last is None:
+            raise ConfigError("there is no verdict to take back")
+        (kept, label), self._last = self._last, None
+        kept.update(verdict="skip", why="taken back")
+        if label is not None and self.ledger is not None:
+            record_label(self.ledger, replace(label, verdict="skip", note="taken back"))
 
     def _contestant(self, name: str) -> Member:
         """Whoever answered, for the record; a collective is as new as its newest member."""
