@@ -227,6 +227,13 @@ def test_a_member_duels_what_it_was(home):
     assert lines[f"{name}@1"].won == firsts.count(name)
 
 
+def test_an_iteration_that_is_not_there_is_told_from_those_that_are(home):
+    run = home / "run"
+    done = command("chat", run, "--with", f"{names_of(run)[0]}@9", stdin="Hi\n")
+    assert done.returncode == 2
+    assert "NAME@N is a member after iteration N, of 0 to 1" in " ".join(done.stderr.split())
+
+
 def test_what_cannot_be_recorded_is_said_before_anybody_is_asked(home, monkeypatch):
     from phalanx.serving import desk
 

@@ -105,6 +105,8 @@ class Desk:
                 if member.name == head:
                     return member
         close = did_you_mean(name, list(self.names), "models")
+        if at and versions:
+            close += f"; NAME@N is a member after iteration N, of {min(versions)} to {max(versions)}"
         raise Unknown(f"there is nobody called {name!r} here; {close}")
 
     def sampling(
