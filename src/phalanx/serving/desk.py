@@ -106,7 +106,8 @@ class Desk:
                     return member
         close = did_you_mean(name, list(self.names), "models")
         if at and versions:
-            close += f"; NAME@N is a member after iteration N, of {min(versions)} to {max(versions)}"
+            there = f"{min(versions)} to {max(versions)}"
+            close += f"; NAME@N is a member after iteration N, of {there}"
         raise Unknown(f"there is nobody called {name!r} here; {close}")
 
     def sampling(
