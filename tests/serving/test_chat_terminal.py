@@ -78,8 +78,8 @@ def test_ctrl_c_at_the_prompt_ends_nothing_and_models_command_nothing(config):
 
 
 def test_a_duel_stands_side_by_side_or_one_after_another(config):
-    for columns, beside in ((100, True), (60, False)):
-        with typing(*CHAT, config, "--duel", columns=columns) as chat:
+    for columns, beside, term in ((100, True, "xterm"), (60, False, "dumb")):
+        with typing(*CHAT, config, "--duel", columns=columns, TERM=term) as chat:
             assert "verdicts are not recorded" in chat.read("> ")
             shown = chat.type("Hello?\r", "(and why)? ")
             assert bool(re.search(r"\bA +B\b", shown)) == beside

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,9 @@ class Terminal:
         from rich.table import Table
         from rich.text import Text
 
-        console = Console(highlight=False)
+        # Rich takes every dumb terminal for 80 columns wide.
+        width, height = shutil.get_terminal_size()
+        console = Console(highlight=False, width=width, height=height)
         _dropped(self, at.num_dropped)
         if console.width >= SIDE_BY_SIDE and not at.is_same:
             table = Table.grid(expand=True, padding=(0, 2, 1, 0))
