@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from phalanx.handing.hub import State
     from phalanx.handing.parcel import Parcel
 
+
 @app.command()
 def export(
     ctx: typer.Context,

@@ -57,13 +57,13 @@ def collective_of(origin: Origin, kind: str = AUTO, iteration: int | None = None
         return _read(origin, config.method, at)[0]
     if config.mixture.aggregator:
         return _read(origin, MIXED, at)[0]
-    if config.judge.protocol in BY_PROBABILITIES:
-        chosen, _ = _read(origin, "best_of_n", at)
-        if chosen is not None:
-            return chosen
-    council, _ = _read(origin, "council", at)
-    # Of two members each has the other's answer alone to vote for, which decides nothing.
-    return council if council is not None and len(council.members) > 2 else None
+    kind = "best_of_n" if config.judge.protocol in BY_PROBABILITIES else "council"
+    for one in dict.fromkeys((kind, "council")):
+        found, _ = _read(origin, one, at)
+        # Of two members each has the other's answer alone to judge, which decides nothing.
+        if found is not None and len(found.asked) > 2:
+            return found
+    return None
 
 
 def _read(origin: Origin, kind: str, at: str) -> tuple[Subject | None, list[str]]:
