@@ -18,11 +18,11 @@ from phalanx.collective.alarms import FACT, Course, Fired, Place
 from phalanx.collective.gaps import above, advice, too_many, unreadable_limit
 from phalanx.collective.judging import why_unread
 from phalanx.collective.reputation import initial_standing
+from phalanx.config.rules_guarding import JUDGED_ALONE
 from phalanx.config.schema import Config
 from phalanx.dispatch import Heard
 from phalanx.errors import GuardError, JudgmentError, LossError, UnreadableError
 from phalanx.ledger import Ledger
-from phalanx.thresholds import JUDGED_ALONE
 from phalanx.training import TrainJob
 from phalanx.training.jobs import NOT_FINITE
 from phalanx.types import (

@@ -5,8 +5,6 @@ They are where practice says "look", not laws: a warning is a reason to read res
 
 from __future__ import annotations
 
-JUDGED_ALONE = ("rubric", "expected", "likelihood", "additive")
-"""Protocols that see each response alone: their judgments cannot flip, and count for nothing."""
 MIN_STEPS = 8
 """Steps that a training needs before its signals say anything."""
 MIN_JUDGMENTS = 20

@@ -17,6 +17,7 @@ from phalanx import trackers
 from phalanx.config.schema import Config
 from phalanx.identity import content_id, derive_seed
 from phalanx.ledger import Ledger
+from phalanx.report.accounting import FLIPPED
 from phalanx.report.scores import Table, domain_mean
 from phalanx.trackers import Target
 from phalanx.training import TrainJob
@@ -154,12 +155,13 @@ def _judging(ledger: Ledger, number: int) -> dict[str, float]:
     found: dict[str, float] = {}
     (row,) = ledger.query(
         "SELECT count(*) AS n, coalesce(sum(score_left IS NULL OR score_right IS NULL), 0) "
-        "AS unreadable, coalesce(sum(flipped), 0) AS flipped FROM judgments WHERE iteration = ?",
+        f"AS unreadable, {FLIPPED} AS flipped FROM judgments WHERE iteration = ?",
         (number,),
     )
     if count := row["n"]:
         found["judging/unreadable"] = row["unreadable"] / count
-        if readable := count - row["unreadable"]:
+        readable = count - row["unreadable"]
+        if readable and row["flipped"] is not None:
             found["judging/flipped"] = row["flipped"] / readable
     for row in ledger.query(
         "SELECT status, count(*) AS n, avg(agreement) AS agreement FROM outcomes "

@@ -13,16 +13,20 @@ from phalanx.loop import align
 from tests.ledger.old import SMOKE
 
 
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Path:
-    """Two iterations of 20 duels among four scripted members."""
-    home = tmp_path_factory.mktemp("labelled")
+def align_in(home: Path, *overrides: str) -> Path:
+    """A run of 20 duels an iteration among four scripted members, its configuration beside it."""
     rows = [f'{{"instruction": "Say the number {n} in words."}}' for n in range(60)]
     (home / "instructions.jsonl").write_text("\n".join(rows))
     text = (SMOKE / "rubric.yaml").read_text().replace("duels: 6", "duels: 20")
     (home / "config.yaml").write_text(f"{text}\naggregate: {{rule: one_coin}}\n")
-    align(load(home / "config.yaml"), home / "run")
+    align(load(home / "config.yaml", list(overrides)), home / "run")
     return home
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Path:
+    """Two iterations."""
+    return align_in(tmp_path_factory.mktemp("labelled"))
 
 
 @pytest.fixture

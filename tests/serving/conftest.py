@@ -46,6 +46,18 @@ def scripted(tmp_path_factory) -> Iterator[SimpleNamespace]:
         yield place
 
 
+def tiny_config(folder: Path, *, context: int, members: str, answer: str) -> Path:
+    """A configuration of members on one tiny model."""
+    base = make_tiny(folder / "base", context=context)
+    path = folder / "config.yaml"
+    path.write_text(
+        f"pool: {{base: {base}, members: [{members}]}}\n"
+        f"answer: {{{answer}}}\nresources: {{device: cpu}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
 @pytest.fixture(scope="session")
 def tiny_pool(tmp_path_factory) -> Path:
     """Members ada (the base), bob (an adapter) and cleo (the base, a system prompt); a mixture."""

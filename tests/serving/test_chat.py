@@ -14,7 +14,7 @@ from phalanx.report.words import harmless
 from phalanx.serving.chatting import open_transcript
 from phalanx.sources import read_instructions
 from tests.scripts import command, read_rows, write_pool
-from tests.tiny import make_tiny
+from tests.serving.conftest import tiny_config
 
 RULES = """
 sampling:
@@ -109,14 +109,8 @@ def test_what_models_write_steers_nothing(config):
 def tiny(tmp_path_factory) -> Path:
     """Two members on one tiny model, whose context holds 96 tokens."""
     home = tmp_path_factory.mktemp("tiny")
-    base = make_tiny(home / "base", context=96)
-    config = home / "config.yaml"
-    config.write_text(
-        f"pool: {{base: {base}, members: [{{name: ada}}, {{name: bob, system: Be good}}]}}\n"
-        "answer: {max_new_tokens: 24}\nresources: {device: cpu}\n",
-        encoding="utf-8",
-    )
-    return config
+    members = "{name: ada}, {name: bob, system: Be good}"
+    return tiny_config(home, context=96, members=members, answer="max_new_tokens: 24")
 
 
 def test_the_oldest_turns_go_where_a_conversation_is_too_long(tiny, tmp_path):

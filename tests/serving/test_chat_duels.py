@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.config import load
 from phalanx.export import rows_of
 from phalanx.ledger import Ledger, RunLock, run_ledger_path
 from phalanx.ledger.labels import labels_of
-from phalanx.loop import align
 from phalanx.report.people import people
-from tests.ledger.old import SMOKE
+from tests.labelling.conftest import align_in
 from tests.scripts import command, read_rows, write_pool
 
 RULES = """
@@ -118,14 +116,7 @@ def test_a_verdict_of_no_duel_is_not_sent(config):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A run of one iteration, its configuration beside it."""
-    home = tmp_path_factory.mktemp("duelled")
-    rows = [f'{{"instruction": "Say the number {n} in words."}}' for n in range(60)]
-    (home / "instructions.jsonl").write_text("\n".join(rows))
-    text = (SMOKE / "rubric.yaml").read_text().replace("duels: 6", "duels: 20")
-    (home / "config.yaml").write_text(f"{text}\naggregate: {{rule: one_coin}}\n")
-    align(load(home / "config.yaml", ["iterations=1"]), home / "run")
-    return home
+    return align_in(tmp_path_factory.mktemp("duelled"), "iterations=1")
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.ledger.labels import labels_of
 from tests.scripts import command, read_rows, write_pool
+from tests.serving.conftest import tiny_config
 from tests.serving.test_chat_duels import contents, finished, home  # noqa: F401
 from tests.serving.typing import typing
-from tests.tiny import make_tiny
 
 RULES = """
 sampling:
@@ -34,14 +34,8 @@ def config(tmp_path) -> Path:
 def endless(tmp_path_factory) -> Path:
     """A tiny model that goes on and on."""
     folder = tmp_path_factory.mktemp("endless")
-    base = make_tiny(folder / "base", context=100_000)
-    config = folder / "config.yaml"
-    config.write_text(
-        f"pool: {{base: {base}, members: [{{name: ada}}, {{name: bob}}]}}\n"
-        "answer: {max_new_tokens: 50000, temperature: 0}\nresources: {device: cpu}\n",
-        encoding="utf-8",
-    )
-    return config
+    answer = "max_new_tokens: 50000, temperature: 0"
+    return tiny_config(folder, context=100_000, members="{name: ada}, {name: bob}", answer=answer)
 
 
 def test_typed_pasted_continued_and_kept(config, tmp_path):

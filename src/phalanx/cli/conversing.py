@@ -173,8 +173,8 @@ class Terminal:
             self._write("\n")
 
 
-class Plain(Terminal):
-    """Answers as whole lines on the standard output, everything else on the standard error."""
+class _Whole:
+    """What is written is shown when it is whole, and nobody is prompted."""
 
     prompt = ""
 
@@ -183,6 +183,10 @@ class Plain(Terminal):
 
     def piece(self, text: str) -> None:
         pass
+
+
+class Plain(_Whole, Terminal):
+    """Answers as whole lines on the standard output, everything else on the standard error."""
 
     def answer(self, reply: Reply, seconds: float, num_dropped: int) -> None:
         _dropped(self, num_dropped)
@@ -203,16 +207,8 @@ class Plain(Terminal):
         pass
 
 
-class JsonLines:
+class JsonLines(_Whole):
     """One JSON object for everything that happens, on the standard output."""
-
-    prompt = ""
-
-    def begins(self, name: str) -> None:
-        pass
-
-    def piece(self, text: str) -> None:
-        pass
 
     def answer(self, reply: Reply, seconds: float, num_dropped: int) -> None:
         written = reply.written

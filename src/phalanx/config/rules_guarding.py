@@ -10,8 +10,8 @@ from phalanx.config.uses import ANSWERING, USES, learns_pairs, trains
 
 _BOTH_ORDERS = ("sparta", "moaa", "sppo", "rejection_sampling")
 """Methods whose judges may see a duel in both orders."""
-_ALONE = ("rubric", "expected", "likelihood")
-"""Protocols that judge each response alone."""
+JUDGED_ALONE = ("rubric", "expected", "likelihood", "additive")
+"""Protocols that see each response alone: their judgments cannot flip, and count for nothing."""
 
 
 def check_guards(config: Config) -> Iterator[Fault]:
@@ -52,7 +52,7 @@ def _no_learners(config: Config) -> str:
 def _no_flips(config: Config) -> str:
     if config.method not in _BOTH_ORDERS:
         return f"method {config.method} has no judgments in both orders"
-    if config.method == "sparta" and config.judge.protocol in _ALONE:
+    if config.method == "sparta" and config.judge.protocol in JUDGED_ALONE:
         return f"judge.protocol: {config.judge.protocol} judges each response alone"
     return ""
 

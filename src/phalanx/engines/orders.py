@@ -120,6 +120,20 @@ def written_from(response: Response) -> Written:
     )
 
 
+def response_from(written: Written, request_id: str) -> Response:
+    """The other way round: what became of an order as a response."""
+    if written.error is not None:
+        return Response(request_id, error=written.error)
+    return Response(
+        request_id,
+        text=written.text,
+        finish_reason=written.finish_reason,
+        num_prompt_tokens=written.num_prompt_tokens,
+        num_completion_tokens=written.num_completion_tokens,
+        flags=written.flags,
+    )
+
+
 def cut_at(text: str, stop: Sequence[str]) -> int | None:
     """Where the first of the strings that end a text begins; None where there is none.
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from phalanx.config.rules_guarding import JUDGED_ALONE
 from phalanx.ledger import Ledger
 from phalanx.report.records import (
     Accounting,
@@ -13,7 +14,6 @@ from phalanx.report.records import (
     PhaseAccount,
     ReputationLine,
 )
-from phalanx.thresholds import JUDGED_ALONE
 
 # How many judgments flipped; no number where all are of protocols whose judgments cannot.
 FLIPPED = (

@@ -29,9 +29,10 @@ from phalanx.engines.orders import (
     cut_at,
     never,
     request_of,
+    response_from,
     written_from,
 )
-from phalanx.errors import ConfigError, Interrupted
+from phalanx.errors import ConfigError, EngineError, Interrupted
 from phalanx.ledger import Ledger, run_ledger_path
 from phalanx.measuring.origins import Origin, made_members, origin_of
 from phalanx.measuring.subjects import Subject
@@ -138,17 +139,7 @@ class Desk:
         EngineError where an engine is broken.
         """
         hear = None if show is None else lambda piece, _: show(piece)
-        written = self.write(name, tuple(messages), sampling, seed, hear=hear)
-        if written.error is not None:
-            return Response("", error=written.error)
-        return Response(
-            "",
-            text=written.text,
-            finish_reason=written.finish_reason,
-            num_prompt_tokens=written.num_prompt_tokens,
-            num_completion_tokens=written.num_completion_tokens,
-            flags=written.flags,
-        )
+        return response_from(self.write(name, tuple(messages), sampling, seed, hear=hear), "")
 
     def write(
         self,
@@ -291,17 +282,7 @@ class Desk:
             request.member, request.messages, request.want, request.seed, hear=hear,
             given_up=given_up, shortenable=request.shortenable,
         )  # fmt: skip
-        written = self._here(order)
-        if written.error is not None:
-            return Response(request.id, error=written.error)
-        return Response(
-            request.id,
-            text=written.text,
-            finish_reason=written.finish_reason,
-            num_prompt_tokens=written.num_prompt_tokens,
-            num_completion_tokens=written.num_completion_tokens,
-            flags=written.flags,
-        )
+        return response_from(self._here(order), request.id)
 
 
 def _failed(kind: Any, message: str) -> Written:
@@ -315,9 +296,12 @@ def _ended(written: Written, stop: Sequence[str]) -> Written:
 
 
 def _heard(written: Written, hear: Hear | None, shown: str = "") -> Written:
-    """What was not shown yet is shown now."""
-    rest = written.text[len(shown) :] if written.text.startswith(shown) else ""
-    if hear is not None and rest and written.error is None:
+    """What was not shown yet is shown now. Raises EngineError where another text was shown."""
+    if hear is None or written.error is not None:
+        return written
+    if not written.text.startswith(shown):
+        raise EngineError(f"the text that was shown ({shown[:80]!r} …) is not the one that came")
+    if rest := written.text[len(shown) :]:
         hear(rest, ())
     return written
 
